@@ -6,9 +6,9 @@ other fault is looked for.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated, Final, Literal, Self, TypeVar
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 import xxhash
 from pydantic import (
@@ -81,6 +81,23 @@ def require_all(rules: Mapping[str, bool]) -> None:
     """
     if broken := [fields for fields, holds in rules.items() if not holds]:
         raise ValueError(f"contradicts itself in {'; '.join(broken)}")
+
+
+def differing(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Find the values that differ within two nested ones: the path of each, and both of them.
+
+    {"a": {"b": 1}} and {"a": {"b": 2}, "c": 3}: a.b, 1, 2 and c, None, 3
+    """
+    if isinstance(ours or theirs, dict) and isinstance(theirs or ours, dict):
+        ours, theirs = ours or {}, theirs or {}
+        for name in ours | theirs:
+            inner = f"{path}.{name}" if path else name
+            yield from differing(ours.get(name), theirs.get(name), inner)
+    elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        for number, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from differing(*pair, f"{path}[{number}]")
+    elif ours != theirs:
+        yield path, ours, theirs
 
 
 class Value(BaseModel):

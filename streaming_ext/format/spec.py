@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ConfigMismatchError
@@ -17,7 +17,7 @@ from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.filters import NO_FILTERS, FilterName, Filters
 from streaming_ext.format.layout import SPLITS, Split
 from streaming_ext.format.mds import MdsFormat
-from streaming_ext.format.schema import Count, Hash, Value, require_all
+from streaming_ext.format.schema import Count, Hash, Value, differing, require_all
 from streaming_ext.format.shard import TokenDtype, token_dtype
 from streaming_ext.format.webdataset import WebdatasetFormat
 
@@ -343,21 +343,14 @@ class DatasetSpec(Value):
             wanted: the other specification.
             ours, theirs: the words of each line before the value here, and before the other one.
         """
-
-        def flat(spec: DatasetSpec) -> dict[str, Any]:
-            values: dict[str, Any] = {}
-            for name, value in spec:
-                inner = {name: value}
-                if isinstance(value, BaseModel):
-                    inner = {f"{name}.{field}": each for field, each in value}
-                values |= inner
-            return values | {"shard_size": size_text(spec.shard_size)}
-
-        have, want = flat(self), flat(wanted)
+        have, want = (
+            spec.model_dump() | {"shard_size": size_text(spec.shard_size)}
+            for spec in (self, wanted)
+        )
         return [
-            f"{field}: {ours} {have.get(field)!r}, {theirs} {want.get(field)!r}"
-            for field in dict.fromkeys([*have, *want])
-            if have.get(field) != want.get(field) and field != "tokenizer.name"
+            f"{field}: {ours} {has!r}, {theirs} {wants!r}"
+            for field, has, wants in differing(have, want)
+            if field != "tokenizer.name"
         ]
 
     def require_same(self, wanted: "DatasetSpec", *, where: str) -> None:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from pydantic import BaseModel, ValidationError
 
@@ -17,6 +17,7 @@ from streaming_ext.base.errors import (
     StorageDownError,
 )
 from streaming_ext.base.plain_faults import plain_faults
+from streaming_ext.format.schema import differing
 
 _MOST_OF_A_KIND = 3  # findings of one file
 _MOST_SHOWN = 3  # values that differ
@@ -174,21 +175,12 @@ class Outcome:
 
 def differences(listed: BaseModel, made: BaseModel) -> str:
     """The values that differ, each by its path, in words; empty if none does."""
-    found = [*_differences("", listed.model_dump(mode="json"), made.model_dump(mode="json"))]
+    old, new = (each.model_dump(mode="json") for each in (listed, made))
+    found = [
+        f"{path} is {was!r:.99}, made again {now!r:.99}" for path, was, now in differing(old, new)
+    ]
     more = f"; and {len(found) - _MOST_SHOWN:,} more" if len(found) > _MOST_SHOWN else ""
     return "; ".join(found[:_MOST_SHOWN]) + more
-
-
-def _differences(path: str, listed: Any, made: Any) -> Iterator[str]:
-    if isinstance(listed, dict) and isinstance(made, dict):
-        for name in listed | made:
-            own = f"{path}.{name}" if path else name
-            yield from _differences(own, listed.get(name), made.get(name))
-    elif isinstance(listed, list) and isinstance(made, list) and len(listed) == len(made):
-        for number, values in enumerate(zip(listed, made, strict=True)):
-            yield from _differences(f"{path}[{number}]", *values)
-    elif listed != made:
-        yield f"{path} is {listed!r:.99}, made again {made!r:.99}"
 
 
 class Progress:

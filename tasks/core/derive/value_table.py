@@ -73,7 +73,11 @@ def read_table(url: str, data: bytes) -> pa.Table:
 
 
 def as_names(halves: Keys) -> Names:
-    """Names of which these are the halves, (documents, 2)."""
+    """Names of which these are the halves, (documents, 2).
+
+    NumPy drops zero bytes at the end of an `S16`, and fills up with them where it compares: as all
+    names have 16 bytes, they are compared exactly.
+    """
     return np.ascontiguousarray(halves).view("S16").ravel()
 
 

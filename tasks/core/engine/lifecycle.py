@@ -18,7 +18,7 @@ from streaming_ext.format.layout import (
     RUNS_FOLDER,
     SHUFFLE_FOLDER,
 )
-from streaming_ext.format.schema import content_hash
+from streaming_ext.format.schema import content_hash, differing
 from streaming_ext.store import Storage
 from streaming_ext.store.scratch import remove_scratch, take_scratch
 from tasks.core.engine.build import Build, OnStatus, Recorded
@@ -266,11 +266,10 @@ def require_same(had: Mapping[str, object], wanted: BaseModel, *, where: str) ->
     Raises:
         ConfigMismatchError: naming every field that differs.
     """
-    have, want = _flat(had), _flat(wanted.model_dump(mode="json"))
     differences = [
-        f"{name}: the output has {have.get(name)!r}, this run asks for {want.get(name)!r}"
-        for name in dict.fromkeys((*have, *want))
-        if have.get(name) != want.get(name) and name != "tokenizer.name"
+        f"{name}: the output has {has!r}, this run asks for {wants!r}"
+        for name, has, wants in differing(had, wanted.model_dump(mode="json"))
+        if name != "tokenizer.name"
     ]
     if differences:
         raise ConfigMismatchError(
@@ -279,17 +278,6 @@ def require_same(had: Mapping[str, object], wanted: BaseModel, *, where: str) ->
             + "\nUse the old values, or another --output. If the dataset was extended since, "
             "use an empty folder."
         )
-
-
-def _flat(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """Nested values by their dotted names."""
-    flat: dict[str, object] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[f"{prefix}{name}"] = value
-    return flat
 
 
 def _lost(output: Storage, paths: list[str]) -> TransientStorageError:
