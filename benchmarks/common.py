@@ -186,6 +186,12 @@ def peer(
     return json.loads(done.output.splitlines()[-1]), done
 
 
+def fresh(folder: Path) -> Path:
+    """A folder that is not there yet."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return folder
+
+
 def shard(
     files: Iterable[Path],
     output: Path,
@@ -197,8 +203,7 @@ def shard(
 
     The `seconds` of the record count from the first file to the published manifest.
     """
-    shutil.rmtree(output, ignore_errors=True)
-    words = ["shard", *files, "--output", output, "--tokenizer", default_tokenizer()]
+    words = ["shard", *files, "--output", fresh(output), "--tokenizer", default_tokenizer()]
     words += ["--pattern", "gpt2", "--workers", workers, *options]
     measured = shardmill(*words, interval=interval)
     (record,) = (output / "runs").glob("*.json")

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -120,8 +119,7 @@ def with_copies(files: list[Path]) -> list[Path]:
 def recall(args: argparse.Namespace) -> dict[str, Any]:
     """Measure how many of the pairs that are truly similar are found; returns all figures."""
     folder, rng = common.SCRATCH / "near-corpus", np.random.default_rng(0)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    common.fresh(folder).mkdir(parents=True)
     texts = near_texts(args.recall, rng)
     half = len(texts) // 2
     files = [folder / "0.jsonl", folder / "1.jsonl"]

@@ -9,7 +9,6 @@ with a second one, on this machine and its disk, is not to be had for an export 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import time
@@ -46,7 +45,7 @@ def main() -> None:
         for name in args.only:
             contenders[f"{name}, {workers}"] = partial(export, name, dataset, output, workers)
     rates = common.rounds(contenders, args.rounds)
-    shutil.rmtree(output)
+    common.fresh(output)
     middle = common.medians(rates)
     rows = []
     for name in ("bare", *args.only):
@@ -62,8 +61,8 @@ def main() -> None:
 
 def export(name: str, dataset: Path, output: Path, workers: int) -> float:
     """Measure MB of output per second, from the first part to the published manifest."""
-    shutil.rmtree(output, ignore_errors=True)
-    common.shardmill("export", name, dataset, "--output", output, "--workers", workers)
+    words = (dataset, "--output", common.fresh(output), "--workers", workers)
+    common.shardmill("export", name, *words)
     (record,) = (output / "runs").glob("*.json")
     size = sum(
         file.stat().st_size
@@ -75,8 +74,7 @@ def export(name: str, dataset: Path, output: Path, workers: int) -> float:
 
 def bare(dataset: Path, output: Path, workers: int) -> float:
     """Measure MB per second of unpacking."""
-    shutil.rmtree(output, ignore_errors=True)
-    output.mkdir(parents=True)
+    common.fresh(output).mkdir(parents=True)
     shards = [
         (dataset / split / shard["zip_data"]["basename"], shard["raw_data"]["bytes"])
         for split in json.loads((dataset / "manifest.json").read_text())["splits"]

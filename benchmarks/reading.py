@@ -8,7 +8,6 @@ plain one; the limit is the bare gather, and filling as many bytes as the masks 
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -88,8 +87,7 @@ def gather(flat: Path, *, fill: bool = False) -> Iterator[Any]:
 def litdata(flat: Path, workers: int) -> float:
     """Measure million tokens per second of litData's TokensLoader, on its own format."""
     output = common.SCRATCH / "reading-litdata"
-    shutil.rmtree(output, ignore_errors=True)
-    words = ("litdata_read", flat, "--output", output, "--workers", workers)
+    words = ("litdata_read", flat, "--output", common.fresh(output), "--workers", workers)
     told, _ = common.peer(*words, env="litdata")
     return float(told["tokens"]) / float(told["seconds"]) / 1e6
 

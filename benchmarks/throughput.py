@@ -8,7 +8,6 @@ line has them all: of the whole command, and of a process that reads the first b
 
 from __future__ import annotations
 
-import shutil
 import sys
 from functools import partial
 from pathlib import Path
@@ -89,9 +88,15 @@ def main() -> None:
             read = common.run([sys.executable, "-c", _FIRST_BATCH, output])
             to_first_batch.append(measured.seconds + read.seconds)
         else:
-            shutil.rmtree(output, ignore_errors=True)
             vocabulary = common.json_tokenizer() if peer.reads_json else common.default_tokenizer()
-            words = ["--output", output, "--tokenizer", vocabulary, "--workers", args.workers]
+            words = [
+                "--output",
+                common.fresh(output),
+                "--tokenizer",
+                vocabulary,
+                "--workers",
+                args.workers,
+            ]
             told, measured = common.peer(peer.function, *own, *words, env=peer.env)
         facts[name] = {"tokens": told["tokens"], "cpu_seconds": measured.cpu_seconds}
         return common.text_bytes(own) / 1e6 / float(told["seconds"])
@@ -114,7 +119,7 @@ def main() -> None:
         theirs = sorted((scratch / "datatrove_tokenizer").glob("tokens/*.ds"))
         parts = [scratch / "check/train" / f"{number:05}" for number in range(len(theirs))]
         print(f"All {sum(map(same_ids, parts, theirs)):,} ids are those of datatrove.")
-    shutil.rmtree(scratch)
+    common.fresh(scratch)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import time
@@ -58,7 +57,7 @@ def main() -> None:
         os.environ.update(aws_environment(server.url))
         client, bucket = s3_client(server.url), make_bucket(server.url)
         if "copies" in args.only:
-            both = fresh(common.SCRATCH / "whole-both")
+            both = common.fresh(common.SCRATCH / "whole-both")
             command("merge", *datasets, "--output", both, "--repeats")
             found["copies"] = common.rounds(copies(both, client, bucket), args.rounds)
             print(f"seconds, {sum(path.stat().st_size for path in in_copy(both)) / 1e6:.0f} MB")
@@ -70,14 +69,8 @@ def main() -> None:
             size = args.requests * _SHARD / 1e6
             rates = {what: f"{size / min(all_):.0f}" for what, all_ in found["requests"].items()}
             print(common.table(("request", "MB/s"), rates.items()))
-    fresh(_OUTPUT)
+    common.fresh(_OUTPUT)
     common.save(args.result, **found)
-
-
-def fresh(folder: Path) -> Path:
-    """A folder that is not there yet."""
-    shutil.rmtree(folder, ignore_errors=True)
-    return folder
 
 
 def command(*words: object) -> tuple[common.Measured, float]:
@@ -89,19 +82,19 @@ def command(*words: object) -> tuple[common.Measured, float]:
 
 def exported(datasets: list[Path]) -> list[Path]:
     """The same as sets of Megatron, by their prefixes."""
-    outputs = [fresh(dataset.with_suffix(".megatron")) for dataset in datasets]
+    outputs = [dataset.with_suffix(".megatron") for dataset in datasets]
     for dataset, output in zip(datasets, outputs, strict=True):
-        common.shardmill("export", "megatron", dataset, "--output", output)
+        common.shardmill("export", "megatron", dataset, "--output", common.fresh(output))
     return [output / "train/text_document" for output in outputs]
 
 
 def merges(datasets: list[Path], peers: list[Path], times: int) -> dict[str, float]:
     """Seconds of both commands, in one round: theirs writes many bytes."""
     size = times * sum(path.stat().st_size for dataset in datasets for path in in_copy(dataset))
-    ours, told = command("merge", *datasets * times, "--output", fresh(_OUTPUT), "--repeats")
+    ours, told = command("merge", *datasets * times, "--output", common.fresh(_OUTPUT), "--repeats")
     row = {"GB": size / 1e9, "ours, s": ours.seconds, "of them start": ours.seconds - told}
     if peers:
-        words = ("megatron_merge", *peers * times, "--output", fresh(_OUTPUT))
+        words = ("megatron_merge", *peers * times, "--output", common.fresh(_OUTPUT))
         row["Megatron's, s"] = common.peer(*words, env="megatron-core")[1].seconds
     return {name: round(value, 1) for name, value in row.items()}
 
@@ -143,18 +136,18 @@ def copies(dataset: Path, client: Any, bucket: str) -> dict[str, Callable[[], fl
         subprocess.run(["sync", "-f", _OUTPUT], check=True)
 
     return {
-        "shardmill": lambda: ours(dataset, fresh(_OUTPUT)),
+        "shardmill": lambda: ours(dataset, common.fresh(_OUTPUT)),
         "cp": partial(seconds, cp),
         "boto3 to S3": partial(seconds, lambda: at_once(put, in_copy(dataset))),
         "shardmill to S3": lambda: ours(dataset, f"s3://{bucket}/{time.monotonic_ns()}/ours"),
         "boto3 from S3": partial(seconds, download),
-        "shardmill from S3": lambda: ours(f"s3://{bucket}/bare", fresh(_OUTPUT)),
+        "shardmill from S3": lambda: ours(f"s3://{bucket}/bare", common.fresh(_OUTPUT)),
     }
 
 
 def seconds(work: Callable[[], object]) -> float:
     """Measure work whose output is not there yet."""
-    fresh(_OUTPUT)
+    common.fresh(_OUTPUT)
     began = time.monotonic()
     work()
     return time.monotonic() - began
