@@ -239,25 +239,18 @@ def _chunk(words: int) -> int:
     return ceil_div(words, 3)
 
 
-def evaluation_rule(
+def texts_in(
     patterns: Sequence[str], columns: tuple[str, ...], words: int, *, mark_only: bool
-) -> ExcludedTexts:
-    """Read evaluation texts, and pin them for a specification.
+) -> EvaluationTexts:
+    """The evaluation texts in some files, read again only if a file changed.
 
     Args:
-        patterns: their files, as sources are named.
+        patterns: the files, as sources are named.
         columns, words, mark_only: see `EvaluationTexts.read`.
 
     Raises:
         UsageError, SourceError, StorageError: they cannot be read; see `EvaluationTexts.read`.
     """
-    return _opened(patterns, columns, words, mark_only=mark_only).rule
-
-
-def _opened(
-    patterns: Sequence[str], columns: tuple[str, ...], words: int, *, mark_only: bool
-) -> EvaluationTexts:
-    """The texts in these files, read again only if a file changed."""
     sources = tuple((each, each.modified) for each in list_sources(patterns))
     return _read(sources, columns, words, mark_only)
 
@@ -282,7 +275,7 @@ def evaluation_texts(rule: ExcludedTexts, unicode: str | None) -> EvaluationText
         ConfigMismatchError: this Python has another version of Unicode.
     """
     require_unicode(unicode)
-    found = _opened(rule.files, rule.columns, rule.words, mark_only=rule.mark_only)
+    found = texts_in(rule.files, rule.columns, rule.words, mark_only=rule.mark_only)
     if found.rule.hash != rule.hash:
         raise SourceError(
             f"The texts of --exclude-texts changed since the run began: {', '.join(rule.files)}. "

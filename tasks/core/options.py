@@ -29,7 +29,7 @@ from streaming_ext.format.spec import (
     ShuffleMode,
 )
 from streaming_ext.text.options import Options, Several
-from streaming_ext.writing.evaluation_texts import evaluation_rule
+from streaming_ext.writing.evaluation_texts import texts_in
 
 EngineChoice = Literal["auto", "reference"]
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
@@ -204,9 +204,9 @@ class EvaluationOptions(Options):
         """The evaluation texts as a specification pins them; None if there are none."""
         if not self.exclude_texts:
             return None
-        return evaluation_rule(
+        return texts_in(
             self.exclude_texts, self.exclude_column, self.exclude_ngram, mark_only=mark_only
-        )
+        ).rule
 
 
 class FilteredByTexts(EvaluationOptions):

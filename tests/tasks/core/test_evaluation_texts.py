@@ -14,7 +14,7 @@ from streaming_ext.store import open_storage
 from streaming_ext.text.text_hashes import UNICODE
 from streaming_ext.text.tokenizer.engine import choose_engine
 from streaming_ext.text.tokenizer.load import load_tokenizer
-from streaming_ext.writing.evaluation_texts import evaluation_rule, evaluation_texts
+from streaming_ext.writing.evaluation_texts import evaluation_texts, texts_in
 from tasks.core.derive.annotate import plan_annotate
 from tasks.core.derive.config import AnnotateConfig, SubsetConfig
 from tasks.core.derive.subset import plan_subset
@@ -96,7 +96,7 @@ def test_ids_acquit_no_document_that_holds_an_ngram(questions, words) -> None:
     engine = choose_engine(tokenizer, engine="auto")
     assert engine.words is not None
     evaluation = evaluation_texts(
-        evaluation_rule([str(questions)], ("question",), words, mark_only=False), UNICODE
+        texts_in([str(questions)], ("question",), words, mark_only=False).rule, UNICODE
     )
     draw, plain = random.Random(0), "\n".join(DOCUMENTS)
     texts, holders = [], set[int]()
