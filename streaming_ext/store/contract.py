@@ -111,8 +111,8 @@ class Storage(Protocol):
         """Remove a file, if it exists."""
         ...
 
-    def above(self) -> Iterator[tuple["Storage", str]]:
-        """Each folder that contains it, the nearest first, and its path below that one."""
+    def above(self) -> Iterator[str]:
+        """The location of each folder that contains it, the nearest first."""
         ...
 
     def leftovers(self) -> builtins.list[str]:

@@ -31,40 +31,6 @@ def _failing(what: str) -> Iterator[None]:
         raise StorageError(f"Cannot {what}: {reason_of(error)}.") from error
 
 
-def put_file(
-    root: Path,
-    target: Path,
-    make: Callable[[Path], object],
-    *,
-    lasting: bool = True,
-) -> None:
-    """Make a file in the folder of files in progress, and rename it over an older one.
-
-    Args:
-        root: the folder of the dataset.
-        target: the final path below it; folders between are made.
-        make: makes the file at the path that it is given.
-        lasting: flush the file and its folder to disk, to survive a loss of power.
-
-    Raises:
-        StorageError: the disk is full, the folder was removed or may not be written to.
-    """
-    incoming = root / INCOMING / uuid.uuid4().hex
-    try:
-        make(incoming)  # fails if the root was removed
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if lasting:
-            _sync(incoming)
-        incoming.replace(target)
-        incoming.unlink(missing_ok=True)  # it stays if it was the same file already
-        if lasting:
-            _sync(target.parent)
-    except OSError as error:
-        incoming.unlink(missing_ok=True)
-        path = target.relative_to(root)
-        raise StorageError(f"Cannot write {path} to {root}: {reason_of(error)}.") from error
-
-
 def link_or_copy(file: Path, to: Path) -> None:
     """Give a file a second name, or copy it if the file system cannot do that.
 
@@ -142,12 +108,38 @@ class LocalStorage(Storage):
 
     def put(self, path: str, data: bytes) -> None:
         """Put a file in one step, over an older one."""
-        put_file(self.root, self._path(path), lambda incoming: incoming.write_bytes(data))
+        self._put(path, lambda incoming: incoming.write_bytes(data))
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
         """Put a file in one step, over an older one: as a second name if that is possible."""
-        target = self._path(path)
-        put_file(self.root, target, lambda incoming: link_or_copy(file, incoming), lasting=lasting)
+        self._put(path, lambda incoming: link_or_copy(file, incoming), lasting=lasting)
+
+    def _put(self, path: str, make: Callable[[Path], object], *, lasting: bool = True) -> None:
+        """Make a file in the folder of files in progress, and rename it over an older one.
+
+        Args:
+            path: the path of the file here; folders between are made.
+            make: makes the file at the path that it is given.
+            lasting: flush the file and its folder to disk, to survive a loss of power.
+
+        Raises:
+            StorageError: the disk is full, the folder was removed or may not be written to.
+        """
+        target, incoming = self._path(path), self.root / INCOMING / uuid.uuid4().hex
+        try:
+            make(incoming)  # fails if the root was removed
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if lasting:
+                _sync(incoming)
+            incoming.replace(target)
+            incoming.unlink(missing_ok=True)  # it stays if it was the same file already
+            if lasting:
+                _sync(target.parent)
+        except OSError as error:
+            incoming.unlink(missing_ok=True)
+            raise StorageError(
+                f"Cannot write {path} to {self.root}: {reason_of(error)}."
+            ) from error
 
     def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
         """Give a file on the same disk a second name; links to it are followed."""
@@ -158,7 +150,7 @@ class LocalStorage(Storage):
             raise CorruptDatasetError(f"{other}/{path} has {found} bytes, expected {size}.")
         try:
             # Not a second name of a link.
-            put_file(self.root, self._path(to), lambda new: new.hardlink_to(file.resolve()))
+            self._put(to, lambda new: new.hardlink_to(file.resolve()))
         except StorageError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_LINKS:
                 return False
@@ -245,11 +237,9 @@ class LocalStorage(Storage):
             with suppress(OSError):  # not empty, or gone
                 target.parent.rmdir()
 
-    def above(self) -> Iterator[tuple["LocalStorage", str]]:
-        """Each folder that contains it, links followed."""
-        root = self.root.resolve()
-        for folder in root.parents:
-            yield LocalStorage(folder), root.relative_to(folder).as_posix()
+    def above(self) -> Iterator[str]:
+        """The path of each folder that contains it, links followed."""
+        return map(str, self.root.resolve().parents)
 
     def leftovers(self) -> builtins.list[str]:
         """Files in progress of killed runs."""

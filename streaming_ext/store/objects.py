@@ -110,13 +110,12 @@ class ObjectStorage(Storage):
         with suppress(FileNotFoundError):
             self._bucket.ask("remove", key, lambda store: store.remove(key))
 
-    def above(self) -> Iterator[tuple["ObjectStorage", str]]:
-        """Each prefix that contains it, up to the bucket."""
-        scheme, name, prefix = split_url(self._url)
-        names = prefix.split("/") if prefix else []
-        for depth in range(len(names) - 1, -1, -1):
-            url = "/".join([f"{scheme}://{name}", *names[:depth]])
-            yield ObjectStorage(url, self._bucket), "/".join(names[depth:])
+    def above(self) -> Iterator[str]:
+        """The URL of each prefix that contains it, up to the bucket."""
+        url = self._url
+        while url.count("/") > 2:
+            url = url.rpartition("/")[0]
+            yield url
 
     @contextmanager
     def exclusive(self, report: Callable[[str], None] = lambda message: None) -> Iterator[None]:

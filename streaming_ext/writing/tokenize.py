@@ -168,7 +168,7 @@ def make_part(
     """
     part = documents.part
     counts = tokenize_batches(
-        documents, spec, tokenizer, engine, sink.add, where=part.source, report=report, known=known
+        documents, spec, tokenizer, engine, sink.add, report=report, known=known
     )
     if documents.without_text:
         raise SourceError("\n".join(documents.without_text))
@@ -195,7 +195,6 @@ def tokenize_batches(
     engine: Engine,
     take: Callable[[Tokens], None],
     *,
-    where: str,
     report: Report = lambda fraction, counts: None,
     known: KnownTexts | None = None,
     audited: bool = True,
@@ -208,7 +207,6 @@ def tokenize_batches(
         tokenizer: the reference.
         engine: the engine that tokenizes.
         take: called with each tokenized batch.
-        where: the documents are of, for messages.
         report: called with the fraction that is done, and the counts so far.
         known: texts whose copies are left out and not tokenized.
         audited: compare a sample of the engine's ids with the reference.
@@ -216,7 +214,7 @@ def tokenize_batches(
     Raises:
         SourceError, EngineMismatchError: see `make_part`.
     """
-    locate = documents.locate
+    locate, where = documents.locate, documents.part.source
     evaluation = None if spec.exclude is None else evaluation_texts(spec.exclude, spec.unicode)
     counts = Counts(Counter(dict.fromkeys(spec.drops, 0)), Counter())
     for batch in documents.batches():

@@ -231,7 +231,6 @@ class _Comparison:
                 tokenizer,
                 IdsAsTheyAre() if spec.imported else ReferenceEngine(tokenizer),
                 self._take,
-                where=part.source,
                 report=lambda *_: progress.done(0),
                 audited=False,
             )

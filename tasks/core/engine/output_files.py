@@ -146,8 +146,8 @@ def require_outside(storage: Storage) -> None:
     Raises:
         UsageError: naming the dataset.
     """
-    for above, _ in storage.above():
-        if is_dataset(str(above)):
+    for above in storage.above():
+        if is_dataset(above):
             raise UsageError(
                 f"{storage} lies inside the dataset {above}, which would hold files then that "
                 "belong to no part of it. Use another --output."
