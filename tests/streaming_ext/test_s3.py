@@ -23,6 +23,7 @@ from streaming_ext.store.s3 import S3
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.storage.swift import NOBODY, OWNER, SwiftServer, s3_client
 from tests.streaming_ext.build import Built
+from tests.streaming_ext.conftest import tokens_of
 
 Open = Callable[..., StreamingTokenDataset]
 SHARD = "00001/shard.00002.mds.zstd"
@@ -65,12 +66,7 @@ def expected(published: tuple[Built, str]) -> list[Any]:
     dataset = StreamingTokenDataset(
         local=published[0].root, batch_size=4, shuffle=True, dp_rank=0, dp_world_size=1
     )
-    return tokens(dataset)
-
-
-def tokens(dataset: StreamingTokenDataset, *, workers: int = 0) -> list[Any]:
-    loader = StreamingTokenLoader(dataset, num_workers=workers)
-    return [batch["tokens"].tolist() for batch in loader]
+    return tokens_of(dataset)
 
 
 @contextmanager
@@ -87,10 +83,10 @@ def shards_asked(proxy: FaultProxy) -> list[str]:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch(open_s3: Open, proxy: FaultProxy, expected: list[Any], workers: int) -> None:
     dataset = open_s3()
-    assert tokens(dataset, workers=workers) == expected
+    assert tokens_of(StreamingTokenLoader(dataset, num_workers=workers)) == expected
     # each shard once for all threads and workers
     assert len(shards_asked(proxy)) == len(set(shards_asked(proxy))) == dataset.reader.num_shards
-    assert tokens(open_s3(), workers=workers) == expected
+    assert tokens_of(StreamingTokenLoader(open_s3(), num_workers=workers)) == expected
     assert len(shards_asked(proxy)) == dataset.reader.num_shards  # all from the cache
 
 
@@ -102,7 +98,7 @@ def test_all_threads_share_one_client(open_s3: Open) -> None:
 
     gc.collect()  # what other tests left would go at any time
     before = clients()
-    tokens(open_s3())
+    tokens_of(open_s3())
     assert clients() == before + 1
 
 
@@ -178,17 +174,17 @@ class TestFaults:
         s3.kill("object")
         try:
             with pytest.raises(TransientStorageError, match=r"shard\..*ServiceUnavailable"):
-                tokens(dataset)
+                tokens_of(dataset)
         finally:
             s3.start("object")
-        assert tokens(dataset) == expected
+        assert tokens_of(dataset) == expected
 
     def test_a_byte_changed_on_the_way_is_fetched_once_more(
         self, open_s3: Open, proxy: FaultProxy, expected: list[Any]
     ) -> None:
         dataset = open_s3()
         proxy.inflict(Faults(flip=True, times=1))
-        assert tokens(dataset) == expected
+        assert tokens_of(dataset) == expected
         assert proxy.struck == 1
         assert len(shards_asked(proxy)) == dataset.reader.num_shards + 1
 
@@ -225,7 +221,7 @@ class TestShards:
     ) -> None:
         dataset = open_s3(predownload=1)
         with within_a_minute(), pytest.raises(CorruptDatasetError, match=rf"(?s){SHARD}.*{cause}"):
-            tokens(dataset, workers=workers)
+            tokens_of(StreamingTokenLoader(dataset, num_workers=workers))
         asked = sum(path.endswith(SHARD) for path in proxy.asked)
         # training asks, and so may a thread that looks ahead
         assert asked in ({1, 2} if how == "missing" else {2, 4})

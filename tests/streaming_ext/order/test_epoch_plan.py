@@ -33,16 +33,8 @@ def schedules(draw) -> StepSizes:
     """Batches that 6 ranks divide, lengths that divide the longest, changes at any token."""
 
     def written(values: list[int]) -> str:
-        starts = [
-            0,
-            *sorted(
-                draw(
-                    st.sets(
-                        st.integers(1, 1500), min_size=len(values) - 1, max_size=len(values) - 1
-                    )
-                )
-            ),
-        ]
+        more = len(values) - 1
+        starts = [0, *sorted(draw(st.sets(st.integers(1, 1500), min_size=more, max_size=more)))]
         return " ".join(f"{start}:{value}" for start, value in zip(starts, values, strict=True))
 
     lengths = [*draw(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), max_size=3)), LONGEST]

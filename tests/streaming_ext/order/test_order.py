@@ -83,12 +83,6 @@ class TestPassOrder:
         # canonical nodes of 3, 2 and 2 sequences, taken in turn
         assert order.sequences(np.arange(7)).tolist() == [0, 3, 5, 1, 4, 6, 2]
 
-    def test_a_canonical_node_walks_its_own_stretch_of_the_list(self) -> None:
-        order = PassOrder.of(spec_of(canonical_nodes=4, window=10), bounds=bounds_of([10] * 12))
-        for node in range(4):
-            sequences = order.sequences(np.arange(node, 120, 4))
-            assert len(np.unique(sequences // 10)) == 3
-
     def test_every_setting_stream_and_pass_has_its_own_order(self) -> None:
         def drawn(number: int = 0, stream: int = 0, **changes: int) -> tuple[int, ...]:
             order = PassOrder.of(

@@ -144,9 +144,3 @@ def test_numbers_that_no_order_has(changes, why) -> None:
     with pytest.raises(UsageError, match=why):
         order_settings(**changes)
     order_settings(shuffle_seed=2**63 - 1, num_canonical_nodes=np.int64(2))
-
-
-def test_a_batch_of_all_ranks_is_one_of_each() -> None:
-    of_all = order_settings(global_batch=24).steps(own_length=8, num_ranks=4)
-    assert of_all == order_settings(batch_size=6).steps(own_length=8, num_ranks=4)
-    assert (of_all.at(0), of_all.change) == ((24, 8), False)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from streaming_ext.reading.buffers import Buffers
-from tests.streaming_ext.conftest import tokens_of
 
 SHAPE = (3, 8)
 
@@ -62,11 +61,6 @@ def test_no_more_than_some_blocks_wait() -> None:
     del arrays
     (kind,) = buffers._kinds.values()
     assert len(kind.idle) == len(kind.blocks) == 16
-
-
-def test_batches_that_are_held_stay_whole(load) -> None:
-    held = [batch["tokens"] for batch in load()]
-    assert [tokens.tolist() for tokens in held] == tokens_of(load())
 
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32])

@@ -18,22 +18,21 @@ SAMPLES = [{"input_ids": [n] * 3} for n in range(30)]
 
 
 def test_numbers_of_numpy_make_plain_states(load) -> None:
-    named = {
-        "shuffle_seed": np.int64(5),
-        "shuffle_block_size": np.int64(16),
-        "batch_size": np.int64(4),
-        "num_canonical_nodes": np.int64(2),
-        "max_repeated_ngram": np.int64(3),
-        "drop_last": np.bool_(True),
-        "shuffle": np.bool_(True),
-        "epoch_size": np.int64(40),
-        "sequence_length": np.int64(8),
-        "predownload": np.int64(9),
+    plain = {
+        "shuffle_seed": 5,
+        "shuffle_block_size": 16,
+        "batch_size": 4,
+        "num_canonical_nodes": 2,
+        "max_repeated_ngram": 3,
+        "drop_last": True,
+        "shuffle": True,
+        "epoch_size": 40,
+        "sequence_length": 8,
+        "predownload": 9,
     }
-    loader = load(**named)
+    loader = load(**{name: np.array(value)[()] for name, value in plain.items()})
     next(iter(loader))
     require_plain(loader.state_dict())
-    plain = {name: value.item() for name, value in named.items()}
     again = load(**plain)
     next(iter(again))
     assert again.state_dict() == loader.state_dict()

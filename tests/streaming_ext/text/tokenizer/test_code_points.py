@@ -8,20 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming_ext.text.tokenizer.unsafe_texts import UnsafeTexts, unsafe_ranges
-from tests.streaming_ext.text.tokenizer import trial
-from tests.streaming_ext.text.tokenizer.trial import (
-    JSON_PATTERNS,
-    RANK_PATTERNS,
-    json_probe,
-    rank_probe,
-    try_code_points,
-)
+from tests.streaming_ext.text.tokenizer.trial import PROBES, try_code_points
 
 RENEW = "renew the table of code points? See tests/streaming_ext/text/tokenizer/trial.py"
 POINTS = st.integers(0x80, 0x10FFFF).filter(lambda point: not 0xD800 <= point < 0xE000)
-PROBES = {"ranks": rank_probe, "json": json_probe}
-EITHER = [*(f"ranks {name}" for name in RANK_PATTERNS), *(f"json {name}" for name in JSON_PATTERNS)]
-
 
 UNSAFE = {point for start, end in unsafe_ranges() for point in range(start, end + 1)}
 
@@ -67,22 +57,17 @@ def test_what_unicode_assigned_long_ago_is_trusted() -> None:
     assert min(UNSAFE) > 0x80
 
 
-def differing(pattern: str, end: int) -> set[int]:
-    kind, name = pattern.split()
-    return try_code_points(PROBES[kind](name), end=end)
-
-
-@pytest.mark.parametrize("pattern", EITHER)
-def test_where_engines_differ_is_in_the_table(pattern: str) -> None:
+@pytest.mark.parametrize(("probe", "name"), PROBES)
+def test_where_engines_differ_is_in_the_table(probe, name) -> None:
     """Of Latin and Greek letters; of all of Unicode below."""
-    found = differing(pattern, 0x400)
+    found = try_code_points(probe(name), end=0x400)
     assert found <= UNSAFE, RENEW
-    assert 0x295 in found or pattern != "ranks o200k_base"  # a class that changed
+    assert 0x295 in found or name != "o200k_base"  # a class that changed
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("pattern", EITHER)
-def test_where_engines_differ_in_all_of_unicode_is_in_the_table(pattern: str) -> None:
-    found = differing(pattern, trial.NUM_CODE_POINTS)
+@pytest.mark.parametrize(("probe", "name"), PROBES)
+def test_where_engines_differ_in_all_of_unicode_is_in_the_table(probe, name) -> None:
+    found = try_code_points(probe(name))
     assert found, "the versions of Unicode are said to differ"
     assert found <= UNSAFE, RENEW

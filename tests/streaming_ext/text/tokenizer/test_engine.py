@@ -31,9 +31,8 @@ from streaming_ext.text.tokenizer.load import load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.text.tokenizer.unsafe_texts import unsafe_ranges
 from tests.streaming_ext.text.tokenizer.trial import (
-    JSON_PATTERNS,
     PLAIN_MODEL,
-    RANK_PATTERNS,
+    PROBES,
     TEMPLATES,
     hard_texts,
     json_probe,
@@ -73,7 +72,7 @@ def fast(tokenizer: Tokenizer) -> FastEngine:
 
 @pytest.fixture(
     scope="session",
-    params=[*((rank_probe, n) for n in RANK_PATTERNS), *((json_probe, n) for n in JSON_PATTERNS)],
+    params=PROBES,
     ids=lambda of: f"{of[0].__name__}-{of[1]}",
 )
 def sharp(request: pytest.FixtureRequest) -> tuple[Tokenizer, FastEngine]:

@@ -61,9 +61,6 @@ JOINED = (
     ),
     *("{c}\u1161", "{c}\u11a8", "e\u0301{c}\u0323", "\u09c7{c}", "\u0dd9{c}"),
 )
-# Names of all patterns that gigatoken knows, of rank files and of a tokenizer.json.
-RANK_PATTERNS = [name for name in PATTERNS if name not in ("r50k_base", "p50k_base", "llama4")]
-JSON_PATTERNS = [*JSON_SPLITS, *(f"{name}+nfc" for name in ("byte_level", "qwen2"))]
 
 
 # Between what is split, joined, reordered or looked for.
@@ -151,6 +148,13 @@ def json_probe(name: str) -> Tokenizer:
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/tokenizer.json")
         return load_tokenizer(f"{folder}/tokenizer.json")
+
+
+# Of each pattern that gigatoken knows, in rank files and in a tokenizer.json.
+PROBES = [
+    *((rank_probe, name) for name in PATTERNS if name not in ("r50k_base", "p50k_base", "llama4")),
+    *((json_probe, name) for name in (*JSON_SPLITS, "byte_level+nfc", "qwen2+nfc")),
+]
 
 
 def spaces_probe(name: str, folder: Path) -> Tokenizer:

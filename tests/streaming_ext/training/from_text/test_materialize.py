@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -72,15 +73,18 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
     loader = StreamingTokenLoader(open_text(**settings))
     list(islice(loader, 17))
     state = json.loads(json.dumps(loader.state_dict()))
-    copies = [open_raw(local=root, packing=packing) for root in (made, tmp_path / "copy")]
-    for dataset in (open_text(**settings), *copies):
+    moved = shutil.copytree(files, tmp_path / "moved")  # other times, the same content
+    datasets = [open_raw(local=root, packing=packing) for root in (made, tmp_path / "copy")]
+    datasets.append(open_text(**settings | {"sources": str(moved)}))
+    shutil.rmtree(moved)  # nothing of it is read any more
+    for dataset in datasets:
         resumed = StreamingTokenLoader(dataset, num_workers=2)
         resumed.load_state_dict(state)
         assert tokens_of(resumed) == expected[17:]
 
     write_lines(files / "a.jsonl", [*texts[0], "more of it " * 9])
     other = open_text(**settings).state_dict()
-    with pytest.raises(ConfigMismatchError):
+    with pytest.raises(ConfigMismatchError, match="streams"):
         open_raw(local=made, packing=packing).load_state_dict(other)
 
 

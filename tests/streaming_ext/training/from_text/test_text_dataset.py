@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from streaming_ext import StreamingTextDataset, StreamingTokenLoader, TextStream, TokenStream
-from streaming_ext.base.errors import ConfigMismatchError, SourceError, TokenizerError, UsageError
+from streaming_ext.base.errors import SourceError, TokenizerError, UsageError
 from streaming_ext.writing import dataset as making
 from streaming_ext.writing.tokenize import make_part
 from tests.streaming_ext.processes import in_processes
@@ -141,13 +141,6 @@ class TestFaults:
     def copy(self, folder: Path, tmp_path: Path) -> Path:
         return Path(shutil.copytree(folder, tmp_path / "copy"))
 
-    def test_files_that_are_gone_once_the_dataset_is_made(
-        self, open_text, reference, texts, copy, tmp_path
-    ) -> None:
-        dataset = open_text(sources=str(copy), local=tmp_path / "cache", batch_size=1)
-        shutil.rmtree(copy)
-        assert (rows_read(dataset, workers=2) == rows_of(reference, texts, LENGTH)).all()
-
     @pytest.mark.parametrize("same_size", [True, False])
     def test_a_file_that_changes_while_it_is_read(
         self, open_text, copy, tmp_path, monkeypatch, same_size
@@ -165,16 +158,6 @@ class TestFaults:
             patch.setattr(making, "make_part", changed)
             open_text(**settings)
         assert open_text(**settings).size
-
-    def test_a_state_of_files_that_changed_since(self, open_text, copy, tmp_path) -> None:
-        state = open_text(sources=str(copy)).state_dict()
-        moved = tmp_path / "moved"
-        shutil.copytree(copy, moved)  # other times, another folder, the same content
-        open_text(sources=str(moved)).load_state_dict(state)
-        with (moved / "1.jsonl").open("a") as file:
-            file.write('{"text": "more"}\n')
-        with pytest.raises(ConfigMismatchError, match="streams"):
-            open_text(sources=str(moved)).load_state_dict(state)
 
     @pytest.mark.parametrize(
         ("settings", "words"),

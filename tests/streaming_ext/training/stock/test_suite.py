@@ -75,134 +75,103 @@ def outcomes(folder: Path) -> dict[str, Counter[str]]:
 
 
 LEFT_OUT = "what is less than a global batch is left out, where theirs comes short or filled up"
-OUTCOMES: dict[str, tuple[int, list[tuple[int, str, str]]]] = {
-    # Passed; then failures: how many, what their message has, and why that is so.
-    "test_tiny_dataset_exception": (
-        0,
-        [
-            (1, "DID NOT RAISE", "canonical nodes may be empty: one sequence is an epoch"),
-        ],
-    ),
-    "test_no_batch_size_exception": (
-        0,
-        [
-            (1, "UsageError", "the same is refused, in other words"),
-        ],
-    ),
-    "test_dataset_no_shuffle": (
-        24,
-        [
-            (8, "assert \\[", "an epoch begins with what the last one left out"),
-        ],
-    ),
-    "test_dataloader_epoch_size_no_streams": (
-        4,
-        [
-            (4, "assert 8 == ", f"{LEFT_OUT}, here to a multiple of the canonical nodes"),
-        ],
-    ),
-    "test_dataloader_per_stream_batching": (
-        0,
-        [
-            (
-                8,
-                "assert (125 == 126|70 == 71)",
-                "no sequence comes twice to fill up a canonical node",
-            ),
-        ],
-    ),
-    "test_dataloader_device_per_stream_batching": (
-        0,
-        [
-            (16, "no attribute 'sampling_method'", "it looks into their class, not at batches"),
-        ],
-    ),
-    "test_dataloader_stratified_batching": (
-        0,
-        [
-            (8, "assert \\d == \\d", "within two of proportions that do not make whole sequences"),
-        ],
-    ),
-    "test_dataloader_stratified_batching_user_set": (
-        3,
-        [
-            (5, "assert \\d == \\d", "as above"),
-        ],
-    ),
-    "test_stratified_batching_Exception": (
-        0,
-        [
-            (
-                7,
-                "DID NOT RAISE",
-                "a stream that is less than one sequence a step comes in some steps",
-            ),
-        ],
-    ),
-    "test_dataloader_epoch_size_multiple_streams_default": (
-        0,
-        [
-            (
-                8,
-                "Leave epoch_size out, or give proportions",
-                "theirs takes the proportions of sizes",
-            ),
-        ],
-    ),
-    "test_dataloader_fixed_balanced_sampling": (
-        0,
-        [
-            (32, "`sampling_method`", "no sequence comes twice before all came once"),
-        ],
-    ),
-    "test_dataloader_mid_epoch_exit": (
-        0,
-        [
-            (1, "assert 1 == 0", "a process that another one started must say its rank"),
-        ],
-    ),
-    "test_py1e_shuffle_block_warning": (0, [(4, "`shuffle_algo`", "there is one shuffle")]),
-    "test_dataloader_single_device": (8, [(8, "assert (77 == 78|234 == 235)", LEFT_OUT)]),
-    "test_sampling_method_invalid_Exception": (
-        0,
-        [
-            (5, "`sampling_method`", "refused, whatever it says"),
-        ],
-    ),
-    "test_dataloader_determinism": (8, []),
-    "test_dataloader_sample_order": (8, []),
-    "test_streamingdataloader_mid_epoch_resumption": (
-        4,
-        [
-            (
-                4,
-                "ConfigMismatchError",
-                "it leaves num_canonical_nodes out on the resume, and shuffles",
-            ),
-        ],
-    ),
-    "test_multiple_dataset_instantiation": (2, []),
-    "test_same_local_no_remote": (0, [(1, "assert 116 == 117", LEFT_OUT)]),
-    "test_same_local_diff_remote": (
-        0,
-        [
-            (1, "NotADatasetError", "a remote that holds no dataset is refused at once"),
-        ],
-    ),
-    "test_custom_stream_name_and_kwargs": (0, [(1, "`stream_name`", "streams are TokenStream")]),
+PASSED = {
+    "test_dataset_no_shuffle": 24,
+    "test_dataloader_epoch_size_no_streams": 4,
+    "test_dataloader_stratified_batching_user_set": 3,
+    "test_dataloader_single_device": 8,
+    "test_dataloader_determinism": 8,
+    "test_dataloader_sample_order": 8,
+    "test_streamingdataloader_mid_epoch_resumption": 4,
+    "test_multiple_dataset_instantiation": 2,
 }
+# Of each test how many failed, what their message has, and why that is so.
+FAILED = [
+    (
+        "test_tiny_dataset_exception",
+        1,
+        "DID NOT RAISE",
+        "canonical nodes may be empty: one sequence is an epoch",
+    ),
+    ("test_no_batch_size_exception", 1, "UsageError", "the same is refused, in other words"),
+    ("test_dataset_no_shuffle", 8, "assert \\[", "an epoch begins with what the last one left out"),
+    (
+        "test_dataloader_epoch_size_no_streams",
+        4,
+        "assert 8 == ",
+        f"{LEFT_OUT}, here to a multiple of the canonical nodes",
+    ),
+    (
+        "test_dataloader_per_stream_batching",
+        8,
+        "assert (125 == 126|70 == 71)",
+        "no sequence comes twice to fill up a canonical node",
+    ),
+    (
+        "test_dataloader_device_per_stream_batching",
+        16,
+        "no attribute 'sampling_method'",
+        "it looks into their class, not at batches",
+    ),
+    (
+        "test_dataloader_stratified_batching",
+        8,
+        "assert \\d == \\d",
+        "within two of proportions that do not make whole sequences",
+    ),
+    ("test_dataloader_stratified_batching_user_set", 5, "assert \\d == \\d", "as above"),
+    (
+        "test_stratified_batching_Exception",
+        7,
+        "DID NOT RAISE",
+        "a stream that is less than one sequence a step comes in some steps",
+    ),
+    (
+        "test_dataloader_epoch_size_multiple_streams_default",
+        8,
+        "Leave epoch_size out, or give proportions",
+        "theirs takes the proportions of sizes",
+    ),
+    (
+        "test_dataloader_fixed_balanced_sampling",
+        32,
+        "`sampling_method`",
+        "no sequence comes twice before all came once",
+    ),
+    (
+        "test_dataloader_mid_epoch_exit",
+        1,
+        "assert 1 == 0",
+        "a process that another one started must say its rank",
+    ),
+    ("test_py1e_shuffle_block_warning", 4, "`shuffle_algo`", "there is one shuffle"),
+    ("test_dataloader_single_device", 8, "assert (77 == 78|234 == 235)", LEFT_OUT),
+    ("test_sampling_method_invalid_Exception", 5, "`sampling_method`", "refused, whatever it says"),
+    (
+        "test_streamingdataloader_mid_epoch_resumption",
+        4,
+        "ConfigMismatchError",
+        "it leaves num_canonical_nodes out on the resume, and shuffles",
+    ),
+    ("test_same_local_no_remote", 1, "assert 116 == 117", LEFT_OUT),
+    (
+        "test_same_local_diff_remote",
+        1,
+        "NotADatasetError",
+        "a remote that holds no dataset is refused at once",
+    ),
+    ("test_custom_stream_name_and_kwargs", 1, "`stream_name`", "streams are TokenStream"),
+]
 
 
 @pytest.mark.soak
 def test_each_outcome_has_its_reason(tmp_path) -> None:
     found = outcomes(tmp_path)
-    assert found.keys() == OUTCOMES.keys()
-    for name, (passed, failures) in OUTCOMES.items():
-        told = found[name]
-        assert told.pop("passed", 0) == passed, (name, told)
-        for count, message, _ in failures:
-            ours = [each for each in told if re.search(message, each)]
-            assert sum(told.pop(each) for each in ours) == count, (name, message)
-        assert not told, name
-    everything = sum(p + sum(count for count, _, _ in failed) for p, failed in OUTCOMES.values())
-    assert everything == 184
+    for name, passed in PASSED.items():
+        assert found[name].pop("passed") == passed, name
+    for name, count, message, _ in FAILED:
+        ours = [each for each in found[name] if re.search(message, each)]
+        assert sum(found[name].pop(each) for each in ours) == count, (name, message)
+    assert not any(found.values()), found
+    assert len(found) == 22
+    assert sum(PASSED.values()) + sum(count for _, count, _, _ in FAILED) == 184
