@@ -112,10 +112,10 @@ class DatasetMaker:
                     level = logging.INFO if line == engine.name else logging.WARNING
                     _log.log(level, "%s: %s", self._folder.name, line)
             memories: Memories = {}
-            while todo and not self._stop.is_set():
+            while not self._stop.is_set():
                 try:
                     part = todo.popleft()
-                except IndexError:  # another thread was faster
+                except IndexError:  # other threads have the rest
                     return
                 try:
                     if self._is_made(part, engine, memories):

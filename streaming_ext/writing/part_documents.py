@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +45,11 @@ def fetch_part(
         SourceError: a file changed, is missing or cannot be checked.
         StorageError: see `fetch`.
     """
+    one = partial(_fetch, folder=folder, options=options, check=check)
     if len(part.spans) == 1:
-        path, fetched = _fetch(part.spans[0], folder, report, options=options, check=check)
+        path, fetched = one(part.spans[0], report=report)
         return [path], fetched
     paths, total, done = [], 0, 0
-
-    def one(source_span: SourceSpan) -> tuple[Path, int]:
-        return _fetch(source_span, folder, options=options, check=check)
-
     found = mapped_ahead(one, part.spans, threads=_AT_ONCE)
     for source_span, (path, fetched) in zip(part.spans, found, strict=True):
         paths.append(path)
@@ -63,9 +61,9 @@ def fetch_part(
 
 def _fetch(
     source_span: SourceSpan,
+    *,
     folder: Path,
     report: Callable[[int], None] = lambda done: None,
-    *,
     options: ReadOptions,
     check: bool,
 ) -> tuple[Path, int]:
