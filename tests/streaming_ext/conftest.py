@@ -1,5 +1,6 @@
 """Datasets that many tests read."""
 
+import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,6 @@ def published(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> t
 @pytest.fixture
 def copy(tmp_path: Path) -> Callable[[Built], Path]:
     """A copy of a dataset that a test may damage."""
-    import shutil
 
     def make(built: Built) -> Path:
         target = tmp_path / "copy"

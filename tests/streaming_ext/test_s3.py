@@ -38,7 +38,11 @@ def proxy(s3: SwiftServer) -> Iterator[FaultProxy]:
 
 @pytest.fixture
 def open_s3(
-    published: tuple[Built, str], proxy: FaultProxy, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    open_raw: Open,
+    published: tuple[Built, str],
+    proxy: FaultProxy,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Open:
     """Open the published dataset through the proxy."""
     monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "4")  # so 503 is waited out for 4 s, not 30
@@ -48,25 +52,18 @@ def open_s3(
         settings: dict[str, Any] = {
             "remote": published[1],
             "local": tmp_path,
-            "batch_size": 4,
-            "shuffle": True,
-            "dp_rank": 0,
-            "dp_world_size": 1,
             "download_timeout": 30,
             "storage_options": {"endpoint_url": proxy.url, "key": key, "secret": secret},
         }
-        return StreamingTokenDataset(**(settings | changes))
+        return open_raw(**(settings | changes))
 
     return make
 
 
 @pytest.fixture
-def expected(published: tuple[Built, str]) -> list[Any]:
+def expected(open_raw: Open, published: tuple[Built, str]) -> list[Any]:
     """The batches of an epoch, read from disk."""
-    dataset = StreamingTokenDataset(
-        local=published[0].root, batch_size=4, shuffle=True, dp_rank=0, dp_world_size=1
-    )
-    return tokens_of(dataset)
+    return tokens_of(open_raw(local=published[0].root))
 
 
 @contextmanager

@@ -71,21 +71,13 @@ def owners_below(folder: Path) -> set[int]:
     return owners
 
 
-def read_as(rank: int, remote: Path, caches: Path, start: Any) -> list[Any]:
+def read_as(rank: int, open_raw: Any, remote: Path, caches: Path, start: Any) -> list[Any]:
     """An epoch with each loader as a user of its own, where this one may change users."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(USER + rank)
         os.setuid(USER + rank)
-    dataset = StreamingTokenDataset(
-        remote=str(remote),
-        local=caches / str(os.getuid()) / str(rank),
-        batch_size=4,
-        shuffle=True,
-        shuffle_block_size=50,
-        dp_rank=0,
-        dp_world_size=1,
-    )
+    dataset = open_raw(remote=str(remote), local=caches / str(os.getuid()) / str(rank))
     start.wait(240)
     ours = tokens_of(StreamingTokenLoader(dataset, num_workers=2))
     return ours + tokens_of(DataLoader(dataset, batch_size=4, num_workers=2))
@@ -103,7 +95,8 @@ def test_jobs_of_two_users_do_not_meet(packed, open_raw, monkeypatch, tmp_path_f
             folder.chmod(0o1777)
         shutil.copytree(packed.root, everyone / "data", ignore=shutil.ignore_patterns(".unpacked"))
         monkeypatch.setattr(tempfile, "tempdir", str(everyone / "tmp"))
-        one, other = in_processes(2, read_as, everyone / "data", everyone / "caches", start)
+        folders = everyone / "data", everyone / "caches"
+        one, other = in_processes(2, read_as, open_raw, *folders, start)
         assert not {USER, USER + 1} & owners_below(Path("/dev/shm"))  # noqa: S108
         assert not list((everyone / "tmp").iterdir())
         assert len(owners_below(everyone / "caches") - {0}) == (2 if os.getuid() == 0 else 1)

@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,20 +15,12 @@ from streaming_ext.training.position import TrainingPosition
 BASE_SEED = 2**40 + 7
 
 
-@dataclass(frozen=True)
-class Worker:
-    """The information of `get_worker_info` in a worker."""
-
-    id: int
-    seed: int
-    num_workers: int = 2
-
-
 @contextmanager
 def inside(worker: int, seed: int = BASE_SEED) -> Iterator[None]:
     """As if in a worker of an iteration, in this process."""
+    info = SimpleNamespace(id=worker, seed=seed + worker, num_workers=2)  # of `get_worker_info`
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loader_internals.worker, "_worker_info", Worker(worker, seed + worker))
+        patch.setattr(loader_internals.worker, "_worker_info", info)
         yield
 
 

@@ -17,7 +17,6 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from tasks.core.synthetic import make_documents
 
 LENGTH = 32
-DOCUMENTS = 240
 
 Open = Callable[..., StreamingTextDataset]
 
@@ -25,9 +24,7 @@ Open = Callable[..., StreamingTextDataset]
 @pytest.fixture(scope="session")
 def texts() -> list[list[str]]:
     """The documents of each file."""
-    documents = [
-        text[: 20 + 7 * n % 300] for n, text in enumerate(make_documents(DOCUMENTS, seed=5))
-    ]
+    documents = [text[: 20 + 7 * n % 300] for n, text in enumerate(make_documents(240, seed=5))]
     return [documents[:100], documents[100:130], documents[130:]]
 
 
