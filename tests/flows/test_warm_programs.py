@@ -1,4 +1,4 @@
-"""The programs by which shells of tests call commands; what Prefect's workers start in forks."""
+"""What Prefect's workers start in forks."""
 
 import inspect
 

@@ -27,7 +27,7 @@ def fork_flow_runs() -> None:
 
     It has no thread yet, nor Prefect.
     """
-    _ForkedRun.nursery = Nursery(_be_run)
+    _ForkedRun.nursery = Nursery.forked(_be_run)
     vars(asyncio.unix_events)["subprocess"] = SimpleNamespace(
         Popen=_ForkedRun, PIPE=subprocess.PIPE
     )

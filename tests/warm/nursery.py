@@ -12,7 +12,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 NURSERY = "nursery"  # the name of such a process, for whoever counts those of a host
 MESSAGE_BYTES = 2**18
@@ -20,20 +20,26 @@ _SET_CHILD_SUBREAPER = 36  # of `prctl`: orphans below this process become child
 
 
 class Nursery:
-    """A process that forks for this one, which has no thread yet; it ends with this one.
+    """A child of this process that forks for it; it ends with this one.
 
     Args:
-        be: what a child does with what was asked for, its standard streams being set.
+        control: the socket at whose other end it serves.
     """
 
-    def __init__(self, be: Callable[[dict[str, Any]], NoReturn]) -> None:
-        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        if not os.fork():
-            self._control.close()
-            _serve(theirs, be)
-        theirs.close()
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
         self._lock = threading.Lock()
         self._system = ctypes.CDLL(None)
+
+    @classmethod
+    def forked(cls, be: Callable[[dict[str, Any]], NoReturn]) -> Self:
+        """One that is a fork of this process, which has no thread yet."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not os.fork():
+            ours.close()
+            serve(theirs, be)
+        theirs.close()
+        return cls(ours)
 
     def fork(self, request: dict[str, Any], streams: Sequence[int]) -> int:
         """Have a request done by a new child of this process; its pid.
@@ -89,8 +95,8 @@ class Forked(subprocess.Popen[bytes]):
         self._child_created = True
 
 
-def _serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> NoReturn:
-    """Fork for each request.
+def serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> NoReturn:
+    """Fork for each request; `be` does it in the child, whose standard streams are set.
 
     A process in between forks and ends, so that the child is an orphan, which whoever asked adopts.
     """

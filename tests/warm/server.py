@@ -6,28 +6,25 @@ imported, and the packages that Shardmill uses are imported already. Prefect kee
 environment: they are read again when a command first imports it.
 """
 
-import contextlib
 import faulthandler
 import gc
 import importlib
-import json
 import os
 import pkgutil
 import runpy
-import selectors
-import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from flows.running import set_environment
 from streaming_ext.store.s3 import S3
 from tests.warm.flow_runs import fork_flow_runs
+from tests.warm.nursery import serve
 from tests.warm.worker import fork_children
 
 COMMANDS = "flows.cli"
@@ -51,7 +48,6 @@ IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported
     "tasks.core.workers.tokenize_part",
     "uvicorn",
 )
-MESSAGE_BYTES = 2**18
 
 
 class PrefectAgain(MetaPathFinder, Loader):
@@ -91,11 +87,8 @@ def _logging_settings() -> dict[str, str]:
 
 
 def main() -> None:
-    """Serve on the socket whose descriptor is the first argument, until the other end is closed.
-
-    The second is the descriptor of one at which programs ask, each on a connection of its own.
-    """
-    control, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
+    """Serve on the socket whose descriptor is the argument, until the other end is closed."""
+    control = socket.socket(fileno=int(sys.argv[1]))
     set_environment()
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
@@ -107,9 +100,7 @@ def main() -> None:
             del sys.modules[name]
     gc.collect()
     gc.freeze()  # so that the first collection in a child copies no page
-    begin = _serve(control, listener)
-    if begin is not None:
-        begin()
+    serve(control, _be_command)
 
 
 def _modules_of(package: str) -> list[str]:
@@ -122,87 +113,25 @@ def _loaded(package: str) -> list[str]:
     return [name for name in sys.modules if name.split(".")[0] == package]
 
 
-def _serve(control: socket.socket, listener: socket.socket) -> Callable[[], object] | None:
-    """Fork for each request. Returns in a child with what it is to do, in the end with None."""
-    woken, waker = socket.socketpair()
-    waker.setblocking(False)
-    before = signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(waker.fileno())
-    statuses: dict[int, int] = {}  # by pid, the pipe in which its end is told
-    with selectors.DefaultSelector() as selector:
-        for opened in (control, listener, woken):
-            selector.register(opened, selectors.EVENT_READ)
-        while True:
-            ready = {key.fileobj for key, _ in selector.select()}
-            if woken in ready:
-                woken.recv(4096)
-                _tell_ends(statuses)
-            if control in ready:
-                asking = control
-            elif listener in ready:
-                asking, _ = listener.accept()
-            else:
-                continue
-            message, descriptors, _, _ = socket.recv_fds(asking, MESSAGE_BYTES, 4)
-            if not message and asking is control:
-                return None
-            *streams, status = descriptors
-            pid = os.fork()
-            if not pid:
-                break
-            statuses[pid] = status
-            for descriptor in streams:
-                os.close(descriptor)
-            if asking is not control:
-                asking.close()
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, before)
-    for descriptor in (status, *statuses.values()):
-        os.close(descriptor)
-    for opened in (woken, waker, listener):
-        opened.close()
-    request = json.loads(message)
-    _take_over(request, streams)
-    asking.send(str(os.getpid()).encode())
-    asking.close()
-    control.close()
-    return lambda: _run(**request)
-
-
-def _run(module: str, arguments: list[str], **_: object) -> None:
+def _be_command(request: dict[str, Any]) -> NoReturn:
     """Run the module, what it starts being forks too."""
-    if [module, *arguments[:2]] == ["prefect", "worker", "start"]:
-        fork_flow_runs()
-    elif module == COMMANDS:
-        fork_children()
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def _tell_ends(statuses: dict[int, int]) -> None:
-    while statuses:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        if not pid:
-            return
-        with contextlib.suppress(BrokenPipeError):  # whoever started it is not interested
-            os.write(statuses[pid], str(status).encode())
-        os.close(statuses.pop(pid))
-
-
-def _take_over(request: dict[str, Any], streams: list[int]) -> None:
-    """Set what a process gets from whoever starts it."""
     if request["new_session"]:
         os.setsid()
-    for number, descriptor in enumerate(streams):
-        os.dup2(descriptor, number)
-        os.close(descriptor)
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None
     del sys.path[0]  # as `python -P`
-    sys.argv = [request["module"], *request["arguments"]]
+    _, _, _, module, *arguments = request["words"]
+    sys.argv = [module, *arguments]
     if os.environ.get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
+    if [module, *arguments[:2]] == ["prefect", "worker", "start"]:
+        fork_flow_runs()
+    elif module == COMMANDS:
+        fork_children()
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit()
 
 
 if __name__ == "__main__":

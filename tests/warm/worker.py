@@ -16,7 +16,7 @@ from tests.warm.nursery import Forked, Nursery
 
 def fork_children() -> None:
     """Have own modules that this process starts be forks; it has no thread yet."""
-    _ForkedModule.nursery = Nursery(_be_module)
+    _ForkedModule.nursery = Nursery.forked(_be_module)
     vars(own_module)["subprocess"] = SimpleNamespace(Popen=_ForkedModule)
 
 
