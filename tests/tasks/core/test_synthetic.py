@@ -17,17 +17,6 @@ def test_documents_are_a_function_of_the_seed() -> None:
     assert digest == "719939d53716987b0b4b18ca9de79505188612a2eb1694bf353728770ae40dd6"
 
 
-def test_documents_are_like_web_text() -> None:
-    documents = make_documents(2000, seed=0)
-    sizes = sorted(len(document.encode()) for document in documents)
-    assert 3_000 < sum(sizes) / len(sizes) < 7_000
-    assert sizes[0] < 200
-    assert sizes[-1] > 50_000
-    text = "".join(documents)
-    for wanted in ("\n\n", "\r\n", "\t", "it's", "123", "東京", "😀", "<|endoftext|>", "\u0301"):
-        assert wanted in text.replace("It's", "it's"), wanted
-
-
 def test_a_vocabulary_is_a_function_of_the_documents(vocabulary, tokenizer, tmp_path) -> None:
     """The session's, which another process may have trained."""
     documents = make_documents(300, seed=1)

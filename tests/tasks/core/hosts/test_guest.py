@@ -8,7 +8,6 @@ import pytest
 from streaming_ext.base.errors import CannotTakePartError, StoppedError
 from streaming_ext.format.schema import from_json
 from streaming_ext.store import LocalStorage
-from tasks.core.config import ShardConfig
 from tasks.core.hosts import cluster, guest
 from tasks.core.hosts.cluster import (
     Heartbeat,
@@ -19,6 +18,7 @@ from tasks.core.hosts.cluster import (
 )
 from tasks.core.hosts.guest import Guest
 from tests.command_line import wait_for
+from tests.tasks.core.build_dataset import config_of
 from tests.tasks.core.running import make_plan
 
 RUN = "run-1"
@@ -31,18 +31,10 @@ class ParentRun:
         storage: of its output.
     """
 
-    def __init__(self, folder: Path, vocabulary: Path, sources: Path) -> None:
+    def __init__(self, folder: Path, sources: Path) -> None:
         self.storage = LocalStorage(folder)
         self.storage.create()
-        config = ShardConfig(
-            sources=(str(sources),),
-            output=str(folder),
-            tokenizer=str(vocabulary),
-            pattern="gpt2",
-            engine="reference",
-            workers=1,
-        )
-        plan = make_plan(config, self.storage)
+        plan = make_plan(config_of(sources, folder), self.storage)
         put_shared_plan(plan, self.storage, RUN, 1)
         self._heartbeat = Heartbeat(self.storage, parent_path(RUN), self._sign)
         self._says = {"attempts": (1,)}
@@ -63,10 +55,10 @@ class ParentRun:
 
 
 @pytest.fixture
-def parent(tmp_path, vocabulary, sources, monkeypatch) -> ParentRun:
+def parent(tmp_path, sources, monkeypatch) -> ParentRun:
     for module in (cluster, guest):
         monkeypatch.setattr(module, "BEAT_SECONDS", 0.1)
-    return ParentRun(tmp_path / "out", vocabulary, sources)
+    return ParentRun(tmp_path / "out", sources)
 
 
 @pytest.mark.parametrize(

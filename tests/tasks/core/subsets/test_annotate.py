@@ -142,20 +142,31 @@ def test_characters_are_counted(copy, tmp_path) -> None:
 # --- one dataset
 
 
+KEPT = "score,id,name,double"
+
+
+def write_named(path: Path, seed: int) -> Path:
+    """A source whose documents have an id in texts, whole numbers and doubles."""
+    write(path, seed)
+    table = pq.read_table(path)
+    ids = [seed * 1000 + row for row in range(len(table))]
+    for name, column in (
+        ("id", pa.array(ids)),
+        ("name", pa.array([f"document {each}" for each in ids])),
+        ("double", pa.array(ids, pa.float64())),
+    ):
+        table = table.append_column(name, column)
+    pq.write_table(table, path)
+    return path
+
+
 @pytest.fixture
 def plain(tmp_path) -> Path:
-    """Two parts of one file each, with an id in texts, whole numbers and doubles."""
+    """Two parts of one file each."""
     (tmp_path / "sources").mkdir()
     for number in range(2):
-        path = tmp_path / f"sources/{number}.parquet"
-        write(path, number)
-        table = pq.read_table(path)
-        ids = [number * 1000 + row for row in range(len(table))]
-        table = table.append_column("id", pa.array(ids))
-        table = table.append_column("name", pa.array([f"document {each}" for each in ids]))
-        table = table.append_column("double", pa.array(ids, pa.float64()))
-        pq.write_table(table, path)
-    return build_from(tmp_path / "sources", tmp_path / "plain", keep_columns="score,id,name,double")
+        write_named(tmp_path / f"sources/{number}.parquet", number)
+    return build_from(tmp_path / "sources", tmp_path / "plain", keep_columns=KEPT)
 
 
 @pytest.mark.parametrize("key", ["id", "name", "double"])
@@ -376,16 +387,7 @@ def test_a_dataset_grows_after_it_was_annotated(plain, tmp_path) -> None:
     table = table_of(documents, tmp_path / "table.parquet")
     annotate(plain, table)
     old = manifest_of(plain)
-    write(tmp_path / "more.parquet", 7)
-    source = pq.read_table(tmp_path / "more.parquet")
-    ids = pa.array(range(5000, 5000 + len(source)))
-    for name, column in (
-        ("id", ids),
-        ("name", ids.cast(pa.string())),
-        ("double", ids.cast(pa.float64())),
-    ):
-        source = source.append_column(name, column)
-    pq.write_table(source, tmp_path / "more.parquet")
+    write_named(tmp_path / "more.parquet", 7)
     extended(plain, tmp_path / "more.parquet")
     require_sound(plain, deep=True)
     every = documents_of(plain)
@@ -409,7 +411,7 @@ def test_a_dataset_grows_after_it_was_annotated(plain, tmp_path) -> None:
 def test_annotated_datasets_are_merged(plain, tmp_path) -> None:
     (tmp_path / "others").mkdir()
     shutil.copytree(tmp_path / "sources", tmp_path / "others", dirs_exist_ok=True)
-    other = build_from(tmp_path / "others", tmp_path / "other", keep_columns="score,id,name,double")
+    other = build_from(tmp_path / "others", tmp_path / "other", keep_columns=KEPT)
     both = {}
     for root in (plain, other):
         documents = documents_of(root)
@@ -424,7 +426,7 @@ def test_annotated_datasets_are_merged(plain, tmp_path) -> None:
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "more.parquet")
     annotate(tmp_path / "both", tmp_path / "more.parquet")
     require_sound(tmp_path / "both")
-    third = build_from(tmp_path / "others", tmp_path / "third", keep_columns="score,id,name,double")
+    third = build_from(tmp_path / "others", tmp_path / "third", keep_columns=KEPT)
     with pytest.raises(ConfigMismatchError, match="columns: .*plain has .*'quality'.*third has"):
         merged([plain, third], tmp_path / "all")
 
@@ -433,7 +435,7 @@ def test_what_is_made_again_keeps_its_columns(plain, tmp_path) -> None:
     annotate(plain, table_of(documents_of(plain), tmp_path / "table.parquet"))
     before = file_hashes(plain)
     shutil.rmtree(plain / "train/00001")
-    build_from(tmp_path / "sources", plain, keep_columns="score,id,name,double")
+    build_from(tmp_path / "sources", plain, keep_columns=KEPT)
     assert file_hashes(plain) == before
 
 
