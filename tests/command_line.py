@@ -3,9 +3,8 @@
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,31 +50,23 @@ class CommandLine:
 
     def run(self, *arguments: object) -> Ended:
         """Run a command to its end."""
-        with self._begin(arguments, new_session=False) as process:
+        with start_module(MODULE, _words(arguments), self.env, warm=self.warm) as process:
             try:
                 stdout, stderr = output_of(process, seconds=LONGEST_SECONDS)
             except BaseException:
                 process.kill()
                 raise
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        return Ended(process.args, process.returncode, stdout, stderr)
 
     def start(self, *arguments: object, prefix: tuple[str, ...] = ()) -> "subprocess.Popen[str]":
         """Start a command in a process group of its own."""
-        return self._begin(arguments, new_session=True, prefix=prefix)
-
-    def _begin(
-        self, arguments: tuple[object, ...], *, new_session: bool, prefix: tuple[str, ...] = ()
-    ) -> "subprocess.Popen[str]":
-        words = [str(argument) for argument in arguments]
-        if not prefix:
-            return start_module(MODULE, words, self.env, warm=self.warm, new_session=new_session)
-        return subprocess.Popen(
-            [*prefix, sys.executable, "-P", "-m", MODULE, *words],
-            env=self.env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=new_session,
+        return start_module(
+            MODULE,
+            _words(arguments),
+            self.env,
+            warm=self.warm,
+            new_session=True,
+            prefix=prefix,
         )
 
     def shard_arguments(self, output: Path | str, **options: object) -> list[object]:
@@ -106,6 +97,10 @@ class CommandLine:
         return self.run(*self.shard_arguments(output, **options))
 
 
+def _words(arguments: Iterable[object]) -> list[str]:
+    return [str(argument) for argument in arguments]
+
+
 def succeeded(ended: Ended) -> Ended:
     """A command that ended with exit code 0."""
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -125,8 +120,9 @@ def run_program(
     *words: object, env: Mapping[str, str] | None = None, folder: Path | None = None
 ) -> Ended:
     """Run any program to its end, by default in this process's environment and folder."""
-    command = [str(word) for word in words]
-    return subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        _words(words), env=env, cwd=folder, capture_output=True, text=True, check=False
+    )
 
 
 def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from tasks.core.synthetic import write_parquet_files
 from tests.command_line import run_program, succeeded, wait_for
 from tests.servers.prefect.database import give_database
 from tests.servers.prefect.server import free_port
+from tests.warm import warm_programs
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +44,8 @@ def with_tokenizer(text: str, vocabulary: Path) -> str:
 
 def search_path() -> str:
     """`PATH` of the user's shell: the environment's programs first."""
-    return f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    programs = (warm_programs(), Path(sys.executable).parent, os.environ["PATH"])
+    return os.pathsep.join(map(str, programs))
 
 
 def run_script(script: str, folder: Path, environment: dict[str, str], log: Path) -> None:

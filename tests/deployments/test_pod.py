@@ -2,8 +2,6 @@
 read-only disk but for its volumes, its probes, and its end."""
 
 import signal
-import subprocess
-import sys
 
 import httpx
 import pytest
@@ -13,6 +11,7 @@ from tests.deployments.test_files import PODS
 from tests.servers.namespaces import CAN_HIDE, read_only_but
 from tests.servers.prefect.server import free_port
 from tests.servers.prefect.worker import ON_HOSTS, cluster
+from tests.warm import start_module
 
 pytestmark = [
     pytest.mark.soak,
@@ -40,18 +39,15 @@ def test_a_pod_works_answers_and_ends(api_url, served, dataset, tmp_path) -> Non
         "PREFECT_WORKER_WEBSERVER_PORT": str(port),
     }
     del env["PREFECT_HOME"], env["XDG_CACHE_HOME"]  # below HOME then
-    words = [sys.executable, "-P", "-m", "prefect", "worker", "start", "--pool"]
     hosts = tmp_path / "hosts"
     hosts.mkdir()
     with cluster(api_url, served.env, hosts) as others, (hosts / "pod.log").open("wb") as log:
-        others.hosts["pod"] = subprocess.Popen(
-            [*read_only_but(tmp_path / "out", *volumes.values()), *words, *container["args"]],
-            env=env,
-            cwd=volumes["/home/shardmill"],
-            stdout=log,
-            stderr=log,
-            text=True,
-            start_new_session=True,
+        others.hosts["pod"] = start_module(
+            *("prefect", ["worker", "start", "--pool", *container["args"]], env),
+            new_session=True,
+            folder=volumes["/home/shardmill"],
+            log=log,
+            prefix=read_only_but(tmp_path / "out", *volumes.values()),
         )
         succeeded(served.shard(tmp_path / "out", executor=ON_HOSTS, partitions=1))
         for probe in ("readinessProbe", "livenessProbe"):

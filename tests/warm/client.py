@@ -1,4 +1,4 @@
-"""Processes that are forked from a warm one, a child of this process."""
+"""Processes that are forked from a warm one: children of this process, and programs of shells."""
 
 import os
 import socket
@@ -9,8 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
+from tests.servers import shared
 from tests.warm.nursery import Forked, Nursery
 
+PROGRAMS = {"shardmill": "flows.cli", "prefect": "prefect"}  # by name, the module that is run
 WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to look whether a failure is the fork's
 _STARTED: list["subprocess.Popen[bytes]"] = []  # Python complains of processes that nobody holds
 
@@ -20,11 +22,14 @@ def _nursery() -> Nursery:
     """The warm process of this process, started by the first command."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
-    with theirs:
+    with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(_address()))
+        listener.listen()
+        descriptors = [theirs.fileno(), listener.fileno()]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.warm.server", str(theirs.fileno())],
+            [sys.executable, "-m", "tests.warm.server", *map(str, descriptors)],
             cwd=Path(__file__).parents[2],
-            pass_fds=[theirs.fileno()],
+            pass_fds=descriptors,
             env={
                 **kept,
                 "OPENBLAS_NUM_THREADS": "1",  # of its threads, a fork has none
@@ -33,6 +38,26 @@ def _nursery() -> Nursery:
         )
     _STARTED.append(process)
     return Nursery(ours)
+
+
+def _address() -> Path:
+    return shared.root() / f"warm.{os.getpid()}"
+
+
+def warm_programs() -> Path:
+    """A folder of programs that are as those of the same names in `PATH`, but for their start."""
+    if not WARM:
+        return Path(sys.executable).parent
+    folder = shared.root() / f"programs.{os.getpid()}"
+    if not folder.exists():
+        folder.mkdir()
+        _nursery()
+        text = Path(__file__).with_name("program.py").read_text()
+        for name, module in PROGRAMS.items():
+            chosen = f"MODULE, ADDRESS = {module!r}, {str(_address())!r}\n"
+            (folder / name).write_text(f"#!{sys.executable} -IS\n{text}\n{chosen}main()\n")
+            (folder / name).chmod(0o755)
+    return folder
 
 
 class WarmCommand(Forked):
@@ -53,6 +78,7 @@ def start_module(
     new_session: bool = False,
     folder: Path | None = None,
     log: IO[bytes] | None = None,
+    prefix: Sequence[str] = (),
 ) -> "subprocess.Popen[str]":
     """Start `python -P -m MODULE ARGUMENTS...`, in a fork of the warm process or by itself.
 
@@ -64,10 +90,12 @@ def start_module(
         new_session: whether it gets a session, and so a process group, of its own.
         folder: that it works in, this process's by default.
         log: file for what it prints; without one, that goes into pipes.
+        prefix: the command below which it starts by itself, such as one that enters a namespace.
     """
+    warm = warm and not prefix
     started: type[subprocess.Popen[str]] = WarmCommand if warm else subprocess.Popen  # type: ignore
     return started(
-        [sys.executable, "-P", "-m", module, *arguments],
+        [*prefix, sys.executable, "-P", "-m", module, *arguments],
         env=env,
         cwd=folder,
         stdin=subprocess.DEVNULL if warm else None,

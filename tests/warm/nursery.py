@@ -122,12 +122,17 @@ def serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> N
             control.close()
             os.close(told)
             os.close(tell)
-            for number, stream in enumerate(streams[:3]):  # further ones stay open
-                os.dup2(stream, number)
-                os.close(stream)
+            set_streams(streams[:3])  # further ones stay open
             be(json.loads(message))
         os.waitpid(between, 0)
         for descriptor in (tell, *streams):
             os.close(descriptor)
         control.send(os.read(told, 64))
         os.close(told)
+
+
+def set_streams(streams: Sequence[int]) -> None:
+    """Make descriptors the standard streams of this process."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)

@@ -6,12 +6,15 @@ imported, and the packages that Shardmill uses are imported already. Prefect kee
 environment: they are read again when a command first imports it.
 """
 
+import ctypes
 import faulthandler
 import gc
 import importlib
+import json
 import os
 import pkgutil
 import runpy
+import signal
 import socket
 import sys
 import tempfile
@@ -24,10 +27,11 @@ from typing import Any, NoReturn
 from flows.running import set_environment
 from streaming_ext.store.s3 import S3
 from tests.warm.flow_runs import fork_flow_runs
-from tests.warm.nursery import serve
+from tests.warm.nursery import MESSAGE_BYTES, serve, set_streams
 from tests.warm.worker import fork_children
 
 COMMANDS = "flows.cli"
+_SET_PARENT_DEATH_SIGNAL = 1  # of `prctl`
 KEPT = ("streaming_ext", "tasks.core")
 NOT_IMPORTED = "flows.executors.dask"  # its library starts threads, and few commands need it
 IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported on
@@ -87,8 +91,11 @@ def _logging_settings() -> dict[str, str]:
 
 
 def main() -> None:
-    """Serve on the socket whose descriptor is the argument, until the other end is closed."""
-    control = socket.socket(fileno=int(sys.argv[1]))
+    """Serve on the socket whose descriptor is the first argument, until the other end is closed.
+
+    The second is the descriptor of one at which programs ask, each on a connection of its own.
+    """
+    control, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     set_environment()
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
@@ -100,6 +107,10 @@ def main() -> None:
             del sys.modules[name]
     gc.collect()
     gc.freeze()  # so that the first collection in a child copies no page
+    if not os.fork():
+        control.close()
+        _serve_programs(listener)
+    listener.close()
     serve(control, _be_command)
 
 
@@ -111,6 +122,29 @@ def _modules_of(package: str) -> list[str]:
 
 def _loaded(package: str) -> list[str]:
     return [name for name in sys.modules if name.split(".")[0] == package]
+
+
+def _serve_programs(listener: socket.socket) -> NoReturn:
+    """Fork for each program that asks, and say how it ended; end with the process before."""
+    ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody collects those that wait
+    while True:
+        asking, _ = listener.accept()
+        if not os.fork():
+            break
+        asking.close()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    listener.close()
+    message, streams, _, _ = socket.recv_fds(asking, MESSAGE_BYTES, 3)
+    child = os.fork()
+    if not child:
+        asking.close()
+        set_streams(streams)
+        _be_command(json.loads(message))
+    asking.send(str(child).encode())
+    _, status = os.waitpid(child, 0)
+    asking.send(str(status).encode())
+    os._exit(0)
 
 
 def _be_command(request: dict[str, Any]) -> NoReturn:

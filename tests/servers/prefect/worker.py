@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -68,23 +67,13 @@ class Cluster:
         words = ["worker", "start", "--pool", pool, "--name", name, "--limit", "1"]
         env = {**self.env, "TMPDIR": str(scratch)}
         with (self.folder / f"{name}.log").open("ab") as log:
-            if not prefix:
-                self.hosts[name] = start_module(
-                    *("prefect", words, env),
-                    warm=self.warm,
-                    new_session=True,
-                    folder=scratch,
-                    log=log,
-                )
-                return
-            self.hosts[name] = subprocess.Popen(
-                [*prefix, sys.executable, "-P", "-m", "prefect", *words],
-                env=env,
-                cwd=scratch,
-                stdout=log,
-                stderr=log,
-                text=True,
-                start_new_session=True,
+            self.hosts[name] = start_module(
+                *("prefect", words, env),
+                warm=self.warm,
+                new_session=True,
+                folder=scratch,
+                log=log,
+                prefix=prefix,
             )
 
     def start_missing(self, *names: str, pool: str = HOSTS) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from streaming_ext.base.errors import UsageError
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.config import ShardConfig
 from tests.tasks.core.doubles import byte_tokenizer
@@ -93,8 +92,6 @@ def test_a_specification_by_hand() -> None:
     assert spec(**chosen) == DatasetSpec(tokenizer=TOKENIZER, **chosen)
     assert spec(shuffle="documents").shuffle_seed == 0
     assert spec(shuffle="documents", shuffle_seed=3).shuffle_seed == 3
-    with pytest.raises(UsageError, match=r"1024 bytes cannot hold one sample of 500 tokens"):
-        spec(shard_size=1024, sequence_length=500)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from streaming_ext.base.errors import (
     CorruptDatasetError,
     SourceError,
     StorageError,
-    TokenizerError,
     UsageError,
 )
 from streaming_ext.format.layout import BUILD
@@ -47,21 +46,9 @@ def test_of_an_empty_output_all_is_to_do(output, tmp_path) -> None:
     assert not plan.scratch.exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "words"),
-    [
-        (
-            {"scratch": f"{__file__}/below"},
-            StorageError,
-            r"Cannot write to scratch .*test_plan\.py",
-        ),
-        ({"tokenizer": "/nowhere.tiktoken"}, TokenizerError, "nowhere"),
-        ({"sequence_length": 1000}, UsageError, "cannot hold one sample"),
-    ],
-)
-def test_what_cannot_be_used_is_refused(output, changes, error, words) -> None:
-    with pytest.raises(error, match=words):
-        output.plan(**changes)
+def test_a_scratch_folder_that_cannot_be_is_refused(output) -> None:
+    with pytest.raises(StorageError, match=r"Cannot write to scratch .*test_plan\.py"):
+        output.plan(scratch=f"{__file__}/below")
 
 
 def test_a_scratch_folder_is_of_one_output(output, tmp_path) -> None:

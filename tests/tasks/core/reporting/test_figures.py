@@ -50,11 +50,6 @@ def figures(*parts: PartTimes, earlier: tuple[ReportedCounts, ...] = (), **chang
     return make_figures(report(*parts, **changes), earlier, make_spec(), Lengths())
 
 
-@pytest.mark.parametrize(("seconds", "rate"), [(2.0, 1.5), (0.5, 6.0), (0.0, 0.0)])
-def test_the_rate_of_a_run(seconds, rate) -> None:
-    assert make_report(seconds=seconds).megabytes_per_second == rate
-
-
 def test_bytes_a_token_leave_the_ends_of_texts_out() -> None:
     assert report(part(0), text_bytes=400, tokens=110).bytes_per_token == 4.0
     (group,) = group_by_source([part(0)])
