@@ -29,21 +29,11 @@ from streaming_ext.base.errors import ConfigMismatchError
 from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.shuffled import Keys, ascending
 from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
+from streaming_ext.text.word_ngrams import CODE_POINTS, UNIFORM
 
 UNICODE: Final = unicodedata.unidata_version  # of this Python
 _SPACE: Final = ord(" ")
 _FIRST_BEYOND_ASCII: Final = 0x80
-_CODE_POINTS: Final = 0x110000
-# Ranges in which no character folds, composes, or is white space.
-_PLAIN: Final = (
-    (0, _FIRST_BEYOND_ASCII),
-    (0x3400, 0x4DC0),
-    (0x4E00, 0xA000),
-    (0xAC00, 0xD7A4),
-    (0xD800, 0xF900),
-    (0x20000, 0x2F800),
-    (0x2FA20, _CODE_POINTS),
-)
 # Vowels and final consonants of Hangul compose with the character before them.
 _JAMO: Final = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 _BATCH_BYTES: Final = 2**19  # fits the cache of a core
@@ -193,10 +183,11 @@ def _tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
         becomes: the form of each in UTF-8 as a number, the first byte lowest; 0 if it stays.
         alone: a mask of those whose texts are normalized one by one.
     """
-    becomes = np.zeros(_CODE_POINTS, np.uint32)
-    alone = np.zeros(_CODE_POINTS, np.bool_)
-    plain = np.zeros(_CODE_POINTS, np.bool_)
-    for start, end in _PLAIN:
+    becomes = np.zeros(CODE_POINTS, np.uint32)
+    alone = np.zeros(CODE_POINTS, np.bool_)
+    # no character that is plain folds, composes, or is white space
+    plain = np.arange(CODE_POINTS) < _FIRST_BEYOND_ASCII
+    for start, end, _ in UNIFORM:
         plain[start:end] = True
     others = [chr(code) for code in np.flatnonzero(~plain).tolist()]
     decomposed = {letter: unicodedata.normalize("NFD", letter) for letter in others}

@@ -32,16 +32,16 @@ _BLOCK: Final = 2**14  # words that are looked at together
 _LOOK: Final = 2**12  # bytes in which a cut looks for a space
 _BASE: Final = 0x9E3779B97F4A7C15  # odd, so that its powers can be divided by
 _NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # the same for the words of an n-gram
-_CODE_POINTS: Final = 0x110000
+CODE_POINTS: Final = 0x110000
 WORD, ALONE, MARK = 1, 2, 3  # kinds of characters; 0 separates words
 # Ranges of one kind, each with itself as its form.
-_UNIFORM: Final = (
+UNIFORM: Final = (
     (0x3400, 0x4DC0, ALONE),
     (0x4E00, 0xA000, ALONE),
     (0xAC00, 0xD7A4, WORD),
     (0xD800, 0xF900, 0),
     (0x20000, 0x2F800, ALONE),
-    (0x2FA20, _CODE_POINTS, 0),
+    (0x2FA20, CODE_POINTS, 0),
 )
 # Thai, Lao, Tibetan, Myanmar, Khmer; kana; ideographs for compatibility.
 _WITHOUT_SPACES: Final = (
@@ -210,10 +210,10 @@ def _powers() -> tuple[Hashes, Hashes]:
 @cache
 def tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
     """The kind of each code point, and a number for its form: (0x110000,) each."""
-    kinds = np.zeros(_CODE_POINTS, np.uint8)
-    forms = np.arange(_CODE_POINTS, dtype=np.uint64)
-    known = np.zeros(_CODE_POINTS, np.bool_)
-    for start, end, kind in _UNIFORM:
+    kinds = np.zeros(CODE_POINTS, np.uint8)
+    forms = np.arange(CODE_POINTS, dtype=np.uint64)
+    known = np.zeros(CODE_POINTS, np.bool_)
+    for start, end, kind in UNIFORM:
         kinds[start:end], known[start:end] = kind, True
     for code in np.flatnonzero(~known).tolist():
         letter = chr(code)
