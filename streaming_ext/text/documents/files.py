@@ -253,15 +253,17 @@ class Stream(_RawFile):
         return self.position
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, at most `size`; none at the end.
+        """The next bytes, at most `size`, by default all; none at the end.
 
         Raises:
             EndOfHeadError: the head is read.
             SourceError: the file is damaged, cut short, or made to fill a disk; or more comes than
                 is allowed.
         """
+        if size < 0:
+            return self.readall()
         if self._head is not None:
-            size = min(size, self._head - self.position) if size >= 0 else self._head
+            size = min(size, self._head - self.position)
             if not size:
                 raise EndOfHeadError
         try:
@@ -287,13 +289,12 @@ class Stream(_RawFile):
     def _read(self, size: int) -> bytes:
         """The next bytes; of a packed file the rest of a chunk, or the beginning of the next."""
         if self._unpack is None:
-            left = self._end - self.origin - self.position
-            return self._raw.read(min(size, left) if size >= 0 else left)
+            return self._raw.read(min(size, self._end - self.origin - self.position))
         if self._used == len(self._chunk):
             self._chunk, self._used = self._next.result() if self._next else self._unpack(), 0
             ahead = self._head is None and len(self._chunk) >= _WORTH_A_THREAD
             self._next = self._thread.submit(self._unpack) if ahead else None
-        data = self._chunk[self._used :][:size] if size >= 0 else self._chunk[self._used :]
+        data = self._chunk[self._used : self._used + size]
         self._used += len(data)
         return data
 
