@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 Span = tuple[int, int]  # [start, end)
-# Of a file that is not on this machine.
-_REQUEST_BYTES = 2**20
-_ARROW_REQUEST_BYTES = 2**18
+_REQUEST_BYTES = 2**20  # of a file that is not on this machine
 
 
 class SourceBytes(Protocol):
@@ -132,12 +130,12 @@ def open_buffered(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> io.
     return io.BufferedReader(SeekableBytes(file), request_bytes)
 
 
-def open_for_arrow(file: SourceBytes) -> pa.NativeFile:
+def open_for_arrow(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> pa.NativeFile:
     """A file for Arrow's readers."""
     if isinstance(file, LocalBytes):
         with file.open():
             return pa.OSFile(str(file.path))
-    return pa.PythonFile(open_buffered(file, _ARROW_REQUEST_BYTES), mode="r")
+    return pa.PythonFile(open_buffered(file, request_bytes), mode="r")
 
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}

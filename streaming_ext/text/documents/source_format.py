@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
+from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import ShardmillError, SourceError, one_line
 from streaming_ext.base.memory import VARIABLE as MEMORY_VARIABLE
 from streaming_ext.base.memory import memory_limit
@@ -234,6 +235,7 @@ class Table(NamedTuple):
     batch: pa.RecordBatch
     fraction: float
     bad: Sequence[BadRow] = ()
+    positions: Ints | None = None
 
 
 class TableFormat(SourceFormat):
@@ -255,13 +257,13 @@ class TableFormat(SourceFormat):
             paths = paths_of(schema, options, where=rows.file.name)
         with faults(rows.file, self.name, lambda: f", damaged from row {rows.file_row} on"):
             names = [".".join(path) for path in paths.values() if path]
-            for batch, fraction, bad in self.tables(rows, names):
+            for batch, fraction, bad, positions in self.tables(rows, names):
                 columns = [
                     column_at(batch, paths[name]).cast(pa.large_string())
                     for name in options.columns
                 ]
                 columns += [comparable(column_at(batch, paths[name])) for name in options.compared]
-                yield from rows.batches(columns, fraction, bad)
+                yield from rows.batches(columns, fraction, bad, positions)
                 del batch, columns  # before the next is read: one may be large
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:

@@ -283,8 +283,8 @@ def _column(table: pa.Table, column: str) -> pa.Array:
 
 _HEAD_BYTES = 2**12  # in which the first character is
 _CHUNK_BYTES = 2**20  # of an array, read at once
-# The bytes of a byte order mark count as white space: only one at the beginning is met.
-_SEPARATOR = re.compile(r"[\xef\xbb\xbf \t\r\n]*([\[\],]?)[ \t\r\n]*")
+_MARK = codecs.BOM_UTF8.decode("latin-1")
+_SEPARATOR = re.compile(r"[ \t\r\n]*([\[\],]?)[ \t\r\n]*")
 _LONGEST_WORD = 16  # characters that an error may lie before the end of a text that is cut
 
 
@@ -343,6 +343,9 @@ class _ArrayText:
 
     def __init__(self, stream: Stream) -> None:
         self._stream, self._text, self._at = stream, "", 0
+        while len(self._text) < len(_MARK) and self._more():
+            pass
+        self._text = self._text.removeprefix(_MARK)
 
     def is_at(self, expected: str) -> bool:
         """Say whether the next character is this one; an empty one is the end."""

@@ -50,7 +50,7 @@ class ParquetFormat(TableFormat):
         total = end_row - rows.rows_before
         # pre-buffered, an open file would keep every column chunk that it has read
         with pq.ParquetFile(
-            open_for_arrow(file),
+            open_for_arrow(file, _READ_BYTES),
             page_checksum_verification=True,
             pre_buffer=False,
             buffer_size=_READ_BYTES,

@@ -28,7 +28,7 @@ from tests.tasks.core.build_dataset import (
 )
 
 DOCUMENTS = [text[:1500] for text in make_documents(90, seed=8)]
-CUTTABLE = [kind for kind in KINDS if kind.suffix in {".parquet", ".jsonl"}]
+CUTTABLE = [kind for kind in KINDS if kind.suffix in {".parquet", ".jsonl", ".file.arrow"}]
 EACH_KIND = pytest.mark.parametrize("kind", CUTTABLE, ids=lambda kind: kind.suffix)
 
 

@@ -13,7 +13,7 @@ from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents import document_rows
 from streaming_ext.text.formats import format_of
 from tests.streaming_ext.text.packed import write_arrow
-from tests.streaming_ext.text.reading import faults, looked_at, read
+from tests.streaming_ext.text.reading import SKIP, faults, looked_at, read
 
 TEXTS = ["one", None, "", "zwei\n" * 4, None, "\U0001f600 \x00", "one"]
 READ = [(row, text) for row, text in enumerate(TEXTS) if text is not None]
@@ -146,7 +146,7 @@ def test_columns_without_any_text(tmp_path: Path, name: str) -> None:
             format_of(name).check(looked_at(tmp_path / name), options)
 
 
-def test_a_damaged_arrow_file_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_arrow_file_is_refused_whole_or_by_its_span(tmp_path: Path) -> None:
     path = tmp_path / "x.arrow"
     write_arrow(path, pa.table({"text": [f"{row % 3}" * 99 for row in range(30)]}))
     data = path.read_bytes()
@@ -155,3 +155,9 @@ def test_a_damaged_arrow_file_is_refused(tmp_path: Path) -> None:
         path.write_bytes(damaged)
         with pytest.raises(SourceError, match="not a whole arrow file"):
             read(path)
+        for span in ((400, 900), (0, len(data))):
+            with pytest.raises(SourceError, match=r"not a whole arrow file|damaged from row"):
+                list(format_of(path.name).read(path, SKIP, span=span))
+    path.write_bytes(data[:900])
+    with pytest.raises(SourceError, match=r"not a whole arrow file|damaged from row"):
+        format_of(path.name).needed(looked_at(path), SKIP, (0, 900))

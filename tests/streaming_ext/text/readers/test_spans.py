@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,12 +16,13 @@ from streaming_ext.base.errors import SourceError
 from streaming_ext.format.spec import ReadOptions
 from streaming_ext.text.documents.files import Span
 from streaming_ext.text.formats import format_of
+from tests.streaming_ext.text.packed import write_arrow
 from tests.streaming_ext.text.readers.test_contract import KINDS, Kind
 from tests.streaming_ext.text.reading import looked_at, read
 from tests.tasks.core.doubles import write_source
 
 TEXT = ReadOptions()
-CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json"}
+CUTTABLE = {".parquet", ".jsonl", ".ndjson", ".lines.json", ".file.arrow"}
 ALL = pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind.suffix in CUTTABLE], ids=lambda kind: kind.suffix
 )
@@ -109,7 +111,7 @@ def test_a_file_cut_anywhere(kind: Kind, tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2", ".file.arrow", ".csv", ".avro"]
+    "suffix", [".jsonl.gz", ".json", ".json.gz", ".jsonl.bz2", ".stream.arrow", ".csv", ".avro"]
 )
 def test_a_file_that_cannot_be_entered_is_not_cut(suffix: str, tmp_path: Path) -> None:
     kind = next(kind for kind in KINDS if kind.suffix == suffix)
@@ -138,3 +140,14 @@ def test_a_mark_in_the_middle_is_no_byte_order_mark(tmp_path: Path) -> None:
     for part in (None, span):
         with pytest.raises(SourceError, match="no valid JSON"):
             texts_of(tmp_path / "x.jsonl", part)
+
+
+def test_arrow_dictionaries_are_read_with_each_span(tmp_path: Path) -> None:
+    path = tmp_path / "x.arrow"
+    texts = [f"text {row % 3}" for row in range(30)]
+    table = pa.table({"text": pa.array(texts).dictionary_encode(), "n": range(30)})
+    write_arrow(path, table)
+    size = path.stat().st_size
+    found = [texts_of(path, span) for span in pairwise([0, 500, size - 400, size])]
+    assert [text for own in found for text in own] == texts
+    assert all(found[:2])

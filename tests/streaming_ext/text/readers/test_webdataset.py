@@ -13,8 +13,8 @@ import pytest
 
 from streaming_ext.base.errors import SourceError, UsageError
 from streaming_ext.format.spec import ReadOptions
+from streaming_ext.text.documents import tar_members
 from streaming_ext.text.formats import format_of
-from streaming_ext.text.readers import webdataset
 from tests.streaming_ext.text.reading import faults, looked_at, read, tar
 
 JSON_SAYS = "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"
@@ -74,7 +74,7 @@ def write_members(path: Path, *members: tuple[tarfile.TarInfo, io.BytesIO]) -> N
 
 
 def test_bad_samples_cost_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(webdataset, "MAX_TEXT_BYTES", 1000)
+    monkeypatch.setattr(tar_members, "MAX_TEXT_BYTES", 1000)
     path = tmp_path / "x.tar"
     write_members(
         path,
