@@ -1,6 +1,7 @@
 """What `deployments/` holds, by the tools that it is for."""
 
 import importlib
+import os
 import re
 import shutil
 import sys
@@ -95,8 +96,19 @@ def test_the_image_is_clean_runs_as_nobody_special_and_keeps_scratch_on_a_disk()
     assert "--init" in IMAGE
     assert "--tmpfs" not in IMAGE
     assert "UMask=0022" in UNIT.read_text()
+
+
+def test_python_s_own_library_is_compiled_in_the_image(tmp_path) -> None:
+    """Also where the base image forbids it for what is imported."""
     assert "pip install --no-cache-dir --compile" in IMAGE
-    assert 0 < IMAGE.index("\nRUN python -m compileall ") < IMAGE.index("\nUSER ")
+    (command,) = re.findall(r"^RUN python (-m compileall .*)$", IMAGE, re.MULTILINE)
+    assert IMAGE.index("compileall") < IMAGE.index("\nUSER ")
+    (tmp_path / "module.py").write_text("answer = 42\n")
+    words = command.replace("/usr/local/lib/python3.11", str(tmp_path)).split()
+    assert str(tmp_path) in words
+    forbidden = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    succeeded(run_program(sys.executable, *words, env=forbidden))
+    assert [*tmp_path.rglob("*.pyc")]
 
 
 PODS: list[dict[str, Any]] = list(yaml.safe_load_all((FOLDER / "kubernetes.yaml").read_text()))
