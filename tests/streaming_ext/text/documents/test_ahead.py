@@ -1,6 +1,7 @@
 """What is read ahead is what is read, errors in their place, and nothing goes on behind the end."""
 
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,19 @@ def test_the_same_bytes(tmp_path: Path, size: int, codec: str) -> None:
 
 def readers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("read ahead")}
+
+
+def test_a_small_read_copies_no_more_than_it_gives(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(files, "_WORTH_A_THREAD", 10**9)
+    path = tmp_path / "x.gz"
+    pack(DATA, path, "gzip")
+    with Stream(LocalBytes(path, path.name)) as stream:
+        stream.read(1)
+        tracemalloc.start()
+        stream.read(512)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert most < 10_000
 
 
 def test_closing_ends_the_thread_though_nobody_reads(tmp_path: Path) -> None:
