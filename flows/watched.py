@@ -63,10 +63,10 @@ class WatchedRun:
 
     @contextmanager
     def holding(self, plan: Plan[Config], config: Config) -> Iterator[tuple[Build, Storage]]:
-        """Hold the output against other runs, unless all of it is published, with worker processes.
+        """Hold the output against other runs, with worker processes; yields the plan, the output.
 
-        A command that has a server to wait for holds the output and begins meanwhile; the block of
-        its flow is then within the command's own, and yields the same.
+        A published output is not held. A block within another one of the same run yields what that
+        one does: a command holds the output while its server starts, and its flow goes on with it.
         """
         if self.build is not None and self.held is not None:
             yield self.build, self.held
@@ -95,7 +95,7 @@ class WatchedRun:
             output.close()  # not earlier: through it the executor ends its guests
 
     def begin(self) -> Build:
-        """Prepare what is left to do, once; the caller holds the output."""
+        """Prepare the work that is left, once; the caller holds the output."""
         assert self.build is not None  # noqa: S101  (`holding` plans it)
         assert self.held is not None  # noqa: S101
         if not self.is_prepared:
