@@ -29,6 +29,7 @@ from streaming_ext.text.documents.source_format import (
 )
 
 _READ_BYTES = 2**18
+_TAIL_BYTES = 2**16  # read first for the footer: most are shorter
 _FEWER = 32  # times fewer rows are read at once if memory is short
 
 
@@ -103,10 +104,12 @@ class Footer:
             SourceError: the file is no whole Parquet file.
         """
         self._name, self.size = file.name, file.size
-        with faults(file, "Parquet"), open_for_arrow(file) as raw:
-            self.metadata = pq.read_metadata(raw)
-            raw.seek(self.size - 8)
-            length = int.from_bytes(raw.read(4), "little")
+        with faults(file, "Parquet"):
+            tail = file.read(max(0, self.size - _TAIL_BYTES), self.size)
+            length = int.from_bytes(tail[-8:-4], "little")
+            if len(tail) < length + 8 <= self.size:
+                tail = file.read(self.size - length - 8, self.size)
+            self.metadata = pq.read_metadata(pa.BufferReader(tail))
             if length > self.metadata.serialized_size:  # a signature follows
                 # Arrow ends a process that asks where an encrypted column lies.
                 raise ValueError("it is encrypted, or signed")
