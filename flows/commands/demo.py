@@ -9,7 +9,7 @@ from shutil import which
 from flows.commands.outputs import shard
 from flows.terminal.printing import counted, out, say
 from streaming_ext.base.errors import MissingExtraError, UsageError
-from streaming_ext.store.locations import absolute, local_path, require_possible_name
+from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.store.scratch import new_folder
 from tasks.core.config import ShardConfig
 
@@ -28,7 +28,7 @@ def demo(output: Path = Path("demo-output")) -> None:
     """
     if output.parts and output.parts[0].endswith(":"):
         raise UsageError(f"{output}: the demo needs a folder of this machine.")
-    require_possible_name(absolute(output))
+    require_writable_name(str(output))
     config = make_sources(local_path(output))
     say(out, f"Made {_FILES * _DOCUMENTS:,} documents of text in {config.sources[0]}")
     shard(config)

@@ -47,6 +47,23 @@ def require_possible_name(text: str) -> None:
         raise UsageError(f"{shown_path(text)} is not UTF-8: records of a run could not hold it.")
 
 
+def require_writable_name(text: str) -> None:
+    """Refuse a path as `require_possible_name` does, and a relative one for its folder.
+
+    Args:
+        text: a path, or a URL.
+
+    Raises:
+        UsageError: it is impossible, or there is no such user.
+    """
+    require_possible_name(text)
+    if "://" not in text and not is_utf8(str(local_path(text).absolute())):
+        raise UsageError(
+            f"{text} lies in a folder whose name is not UTF-8, which records of a run could not "
+            f"hold: {shown_path(str(Path.cwd()))}. Start elsewhere."
+        )
+
+
 def is_utf8(path: str) -> bool:
     """Say whether a path of the system is text; other bytes come as surrogates."""
     return not any("\ud800" <= character <= "\udfff" for character in path)

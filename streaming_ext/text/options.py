@@ -27,7 +27,11 @@ from streaming_ext.format.spec import (
     OnBadDocument,
     ReadOptions,
 )
-from streaming_ext.store.locations import absolute, require_no_secrets, require_possible_name
+from streaming_ext.store.locations import (
+    require_no_secrets,
+    require_possible_name,
+    require_writable_name,
+)
 
 if TYPE_CHECKING:
     from streaming_ext.text.tokenizer.tokenizer import Tokenizer
@@ -85,10 +89,11 @@ class Options(BaseModel):
     def _possible_paths(cls, given: Any, info: ValidationInfo) -> Any:
         """Refuse paths that no file can have, before any work is done."""
         is_name = info.field_name == "tokenizer"  # it may be no path at all
+        require = require_possible_name if is_name else require_writable_name
         for path in given if isinstance(given, list | tuple) else (given,):
             if isinstance(path, str):
                 try:
-                    require_possible_name(path if is_name else absolute(path))
+                    require(path)
                 except UsageError as error:
                     raise ValueError(str(error).removesuffix(".")) from error
         return given

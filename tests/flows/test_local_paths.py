@@ -10,7 +10,7 @@ from flows.commands.check import inspect, verify
 from flows.commands.demo import demo
 from flows.commands.options import OutputOptions
 from streaming_ext.base.errors import UsageError
-from streaming_ext.store.locations import absolute, local_path, require_possible_name
+from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.text.listing import list_sources
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tasks.core.derive.config import CopyConfig, MergeConfig
@@ -58,7 +58,7 @@ def test_a_relative_path_in_a_folder_that_is_not_utf8(tmp_path, monkeypatch) -> 
     folder = tmp_path / BYTES
     folder.mkdir()
     monkeypatch.chdir(folder)
-    with pytest.raises(ValueError, match="xff/b' is not UTF-8"):
+    with pytest.raises(ValueError, match="folder whose name is not UTF-8"):
         CopyConfig(dataset="/a", output="b")
     assert CopyConfig(dataset="/a", output="s3://b/c").output == "s3://b/c"
     assert CopyConfig(dataset="/a", output="/b").output == "/b"
@@ -77,6 +77,6 @@ def test_folders_and_sources_that_are_not_utf8(vocabulary, tmp_path, monkeypatch
 
 
 def test_names_that_can_be(tmp_path) -> None:
-    require_possible_name(absolute("s3://bucket/ü"))
-    require_possible_name(absolute(tmp_path / "ü"))
+    require_writable_name("s3://bucket/ü")
+    require_writable_name(str(tmp_path / "ü"))
     assert local_path("~/x") == Path.home() / "x"

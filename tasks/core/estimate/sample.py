@@ -20,7 +20,7 @@ from streaming_ext.format.layout import record_path
 from streaming_ext.format.record import RowCounts
 from streaming_ext.format.spec import DatasetSpec, ReadOptions, TokenizerIdentity
 from streaming_ext.store import LocalStorage
-from streaming_ext.store.locations import absolute, require_possible_name
+from streaming_ext.store.locations import local_path, require_writable_name
 from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.documents.source_format import FileBlock
 from streaming_ext.text.documents.text_array import num_text_bytes
@@ -137,8 +137,8 @@ def measure(
     """
     scratch = None
     if config.scratch is not None:
-        scratch = Path(absolute(config.scratch))
-        require_possible_name(str(scratch))
+        require_writable_name(config.scratch)
+        scratch = local_path(config.scratch)
     files, problems = _sample_files(listed, config)
     report("reading a sample")
     texts = _read_texts(files, config)
