@@ -67,7 +67,7 @@ def texts_in(folder: Path, size: int) -> dict[str, list[str]]:
 
 
 def measure(path: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
-    """What there is to say of a tokenizer, and its rates for each script."""
+    """Facts about a tokenizer, and its rates for each script."""
     pa.set_cpu_count(1)
     facts: dict[str, Any] = {"name": path.parent.name}
     with one_thread_each(), tempfile.TemporaryDirectory() as folder:

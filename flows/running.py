@@ -54,8 +54,7 @@ def run_build(plan: Plan[Config], config: Config, flow: str, printing: OutputOpt
         nullcontext() if os.environ.get("PREFECT_API_URL") else OwnServer() as own,
     ):
         progress.listeners.append(partial(say, err))
-        build = run.planned(plan, config, open_storage(config.output))
-        published = build.published
+        published = run.planned(plan, config, open_storage(config.output)).published
         with ExitStack() as stack:
             if own is not None:
                 if not published:

@@ -142,7 +142,7 @@ def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str,
 def ended_as(
     process: "subprocess.Popen[str]", code: int = 0, *, seconds: float = PATIENCE_SECONDS
 ) -> tuple[str, str]:
-    """What a command wrote to standard output and error, when it has ended with an exit code."""
+    """Standard output and error of a command that has ended with an exit code."""
     stdout, stderr = output_of(process, seconds=seconds)
     assert process.returncode == code, stdout + stderr
     return stdout, stderr

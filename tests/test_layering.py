@@ -123,7 +123,7 @@ def test_the_command_line_answers_before_prefect_is_loaded() -> None:
 
 
 def is_upwards(module: str, name: str) -> bool:
-    """Whether a module of streaming_ext imports from a later line, or from beside it in its line.
+    """Say if a module of streaming_ext imports from a later line, or from beside it in its line.
 
     The package itself names its public classes.
     """

@@ -185,7 +185,6 @@ def _tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
     """
     becomes = np.zeros(CODE_POINTS, np.uint32)
     alone = np.zeros(CODE_POINTS, np.bool_)
-    # no character that is plain folds, composes, or is white space
     plain = np.arange(CODE_POINTS) < _FIRST_BEYOND_ASCII
     for start, end, _ in UNIFORM:
         plain[start:end] = True

@@ -34,7 +34,8 @@ _BASE: Final = 0x9E3779B97F4A7C15  # odd, so that its powers can be divided by
 _NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # the same for the words of an n-gram
 CODE_POINTS: Final = 0x110000
 WORD, ALONE, MARK = 1, 2, 3  # kinds of characters; 0 separates words
-# Ranges of one kind, each with itself as its form.
+# Ranges of one kind, each with itself as its form: no character in them folds, composes, or is
+# white space, on which `text_hashes` relies too.
 UNIFORM: Final = (
     (0x3400, 0x4DC0, ALONE),
     (0x4E00, 0xA000, ALONE),

@@ -1,4 +1,4 @@
-"""What Prefect's workers start in forks."""
+"""Programs that Prefect's workers start in forks."""
 
 import inspect
 

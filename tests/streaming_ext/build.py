@@ -27,7 +27,7 @@ Document = Sequence[int]
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """What a test knows of a dataset: its folder, and of each split the stream and the documents.
+    """A dataset as a test knows it: its folder, and the stream and the documents of each split.
 
     A document is known by its source file and row, and ends with its end-of-text id.
     """

@@ -83,13 +83,13 @@ def start_module(
     """Start `python -P -m MODULE ARGUMENTS...`, in a fork of the warm process or by itself.
 
     Args:
-        module: that it runs.
-        arguments: of it.
-        env: its whole environment.
-        warm: whether it is a fork.
-        new_session: whether it gets a session, and so a process group, of its own.
-        folder: that it works in, this process's by default.
-        log: file for what it prints; without one, that goes into pipes.
+        module: the module to run.
+        arguments: the arguments of the module.
+        env: the whole environment of the process.
+        warm: true for a fork of the warm process.
+        new_session: true for a session, and so a process group, of its own.
+        folder: the working folder; by default that of this process.
+        log: the file for its output; without one, that goes into pipes.
         prefix: the command below which it starts by itself, such as one that enters a namespace.
     """
     warm = warm and not prefix

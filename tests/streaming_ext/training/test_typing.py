@@ -52,7 +52,7 @@ def wrong_lines() -> list[int]:
 
 
 def checked_by(*command: str) -> str:
-    """What a type checker says of the calls."""
+    """Complaints of a type checker about the calls."""
     ended = subprocess.run(
         [sys.executable, "-m", *command, CALLS],
         cwd=ROOT,

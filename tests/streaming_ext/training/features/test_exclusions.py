@@ -78,7 +78,7 @@ def named(path: Path) -> set[tuple[str, int]]:
 class TestExclude:
     @pytest.fixture(params=[0, 9])
     def least(self, request) -> int:
-        """Of a stream of all documents, or of those of more tokens."""
+        """Exclusion from a stream of all documents, or of those of more tokens."""
         return request.param
 
     @pytest.fixture

@@ -155,7 +155,7 @@ def test_a_wrong_count_names_the_record(change, copy) -> None:
     ],
 )
 def test_a_wrong_manifest_is_named(edit, copy) -> None:
-    """Of other changes see test_manifests.py."""
+    """Other changes are in test_manifests.py."""
     Forger(copy).seal(edit)
     assert MANIFEST in files_named(check(copy))
 

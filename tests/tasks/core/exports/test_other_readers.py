@@ -49,7 +49,7 @@ def flat(documents: list[list[int]]) -> list[int]:
 
 
 def test_wids(dataset, expected, tmp_path, monkeypatch) -> None:
-    """Of webdataset 0.2, which `make interop` puts in a folder of its own: 1.0 has it no more."""
+    """`wids` of webdataset 0.2, for which `make interop` has a folder: 1.0 no longer has it."""
     monkeypatch.setattr(sys, "path", [*sys.path, f"{sys.prefix}/wids"])
     options = {"rows": "documents", "max_file_size": 20_000}
     folder = exported(dataset, tmp_path / "out", "webdataset", **options) / "train"
