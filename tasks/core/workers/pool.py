@@ -106,12 +106,13 @@ class WorkerPool:
     """
 
     def __init__(self, size: int, *, inherited: Sequence[int] = ()) -> None:
+        self._size = size
         self._inherited = inherited
         self._lock = threading.Lock()
-        # The latest first: a worker that has started is taken before another is started.
-        self._slots: queue.LifoQueue[Worker | None] = queue.LifoQueue()
-        for _ in range(size):
-            self._slots.put(None)
+        # Slots with a worker come first: it is taken before another one is started.
+        self._slots: queue.PriorityQueue[tuple[bool, int, Worker | None]] = queue.PriorityQueue()
+        for number in range(size):
+            self._slots.put((True, number, None))
         self._alive: set[Worker] = set()
         self.stopped = False
 
@@ -134,7 +135,7 @@ class WorkerPool:
             ShardmillError: whatever the job raised, by its type; `WorkerDiedError` if the
                 process died, `StoppedError` if the pool was stopped meanwhile.
         """
-        worker = self._slots.get()
+        _, number, worker = self._slots.get()
         try:
             worker = worker or self._start()
             result = worker.run(job, on_progress)
@@ -146,21 +147,31 @@ class WorkerPool:
                 raise StoppedError("the run was stopped") from error
             raise
         finally:
-            self._slots.put(worker)
+            self._slots.put((worker is None, number, worker))
         if isinstance(result, Failure):
             raise as_error(result)
         return result
 
     def start_one(self) -> None:
         """Start the worker of the first job, which imports its modules meanwhile."""
-        self._slots.put(self._slots.get() or self._start())
+        _, number, worker = self._slots.get()
+        self._slots.put((False, number, worker or self._start()))
 
     def run_ahead(self, job: Job[Any]) -> None:
-        """Do a job in the background; what makes it fail, the jobs that follow report."""
+        """Do a job in the background; those that follow wait, and report what makes it fail.
+
+        Only one worker is started before it is done: others would do its work again.
+        """
+        first, *others = [self._slots.get() for _ in range(self._size)]
+        self._slots.put(first)
 
         def run() -> None:
-            with suppress(ShardmillError):
-                self.run(job)
+            try:
+                with suppress(ShardmillError):
+                    self.run(job)
+            finally:
+                for slot in others:
+                    self._slots.put(slot)
 
         threading.Thread(target=run, daemon=True).start()
 
