@@ -26,15 +26,18 @@ _LOCAL: Final = {
     *("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer"),
     *("Nmt", "Precompiled"),
 }
+# Pre-tokenizers that split between two characters by what these are, so they may come before.
+_BY_CHARACTER: Final = {"Digits", "Punctuation"}
 _SPLITTING: Final = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit", "Metaspace", "ByteLevel"}
 _RUNS_OF_SPACES: Final = {"Regex": " {2,}"}
 
 
 def splits_at_spaces(config: Mapping[str, Any]) -> bool:
     """Tell if the tokenizer of a tokenizer.json encodes the words of a text apart."""
+    steps = in_order(config.get("pre_tokenizer"), "pretokenizers")
     return (
         all(map(_is_local, in_order(config.get("normalizer"), "normalizers")))
-        and any(map(_splits, in_order(config.get("pre_tokenizer"), "pretokenizers")[:1]))
+        and any(map(_splits, [step for step in steps if step["type"] not in _BY_CHARACTER][:1]))
         # Special tokens are text; others are found first, wherever they stand.
         and all(token["special"] for token in config["added_tokens"])
     )

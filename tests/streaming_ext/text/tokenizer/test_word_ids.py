@@ -25,7 +25,7 @@ from tests.streaming_ext.text.tokenizer.trial import hard_texts
 
 END = "<|endoftext|>"
 PLAIN = [chr(p) for p in range(0x600) if re.match(f"[{word_ids._PLAIN}]", chr(p))]
-# As in T5, XLM-R and mT5; BERT; Claude; CLIP.
+# As in T5, XLM-R and mT5; BERT; Claude; CLIP; SmolLM and StarCoder; Falcon.
 KINDS: dict[str, tuple[Any, Any, Any, Any]] = {
     "unigram": (
         models.Unigram,
@@ -62,6 +62,30 @@ KINDS: dict[str, tuple[Any, Any, Any, Any]] = {
         lambda **given: trainers.BpeTrainer(end_of_word_suffix="</w>", **given),
         [normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()],
         pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits()]),
+    ),
+    "digits": (
+        models.BPE,
+        trainers.BpeTrainer,
+        [],
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Digits(individual_digits=True),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+            ]
+        ),
+    ),
+    "punctuation": (
+        models.BPE,
+        trainers.BpeTrainer,
+        [],
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Punctuation("contiguous"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False),
+                pre_tokenizers.Digits(),
+                pre_tokenizers.Split(Regex("[0-9][0-9][0-9]"), "isolated"),
+            ]
+        ),
     ),
 }
 
