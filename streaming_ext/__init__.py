@@ -1,4 +1,4 @@
-"""The training side of Shardmill: the format of a dataset, its manifest, and what reads it."""
+"""The training side of Shardmill: the format of a dataset, its manifest, and its readers."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Starting a module of this project in a process of its own; as a program, it runs one."""
+"""Start a module of this project in its own process; run as a program, become that module."""
 
 import runpy
 import subprocess
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def own_module(name: str, *arguments: str) -> list[str]:
-    """The command that runs a module, as `python -P -m` does, with the packages of this project."""
+    """Return the command that runs a module like `python -P -m`, with the project's packages."""
     return [sys.executable, "-P", str(Path(__file__).resolve()), name, *arguments]
 
 
 def start_module(name: str, *arguments: str, **options: Any) -> "subprocess.Popen[bytes]":
-    """Start such a command; `options` are those of `subprocess.Popen`."""
+    """Start the command of `own_module`; `options` go to `subprocess.Popen`."""
     return subprocess.Popen(own_module(name, *arguments), **options)
 
 

@@ -1,1 +1,1 @@
-"""Errors, types and checks that every other folder may use. It imports nothing of this project."""
+"""Errors, types and checks for every other folder; this one imports no other of the project."""

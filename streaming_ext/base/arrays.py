@@ -18,16 +18,16 @@ def ceil_div(number: Whole, divisor: int) -> Whole:
 
 
 def windows(values: npt.NDArray[Any], width: int) -> npt.NDArray[np.void]:
-    """Every window of `width` values as one element, which NumPy moves at once.
+    """View every window of `width` values as one element, which NumPy moves at once.
 
-    They lie in the memory of `values`: (values - width + 1,).
+    The result shares the memory of `values`: (values - width + 1,).
     """
     count = values.size - width + 1
     return np.ndarray((count,), f"V{width * values.itemsize}", values, strides=(values.itemsize,))
 
 
 def ranges(firsts: Ints, counts: Ints) -> Ints:
-    """Consecutive numbers from each first on, end to end: (sum of counts,).
+    """Concatenate runs of consecutive numbers, given their firsts and counts: (sum of counts,).
 
     ranges([5, 0], [2, 3]) is [5, 6, 0, 1, 2].
     """
@@ -37,12 +37,12 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
 
 
 def look_up(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> tuple[Flags, Ints]:
-    """Find numbers, or bytes, among known ones, which ascend.
+    """Look numbers, or bytes, up among known ones in ascending order.
 
     look_up([2, 5, 9], [9, 1]) is [True, False] and [2].
 
     Returns:
-        flags of those that are known: (wanted,); the positions of these: (found,).
+        True for each wanted value that is known: (wanted,); the positions of these: (found,).
     """
     if not len(known):
         return np.zeros(len(wanted), np.bool_), np.empty(0, np.int64)
@@ -52,7 +52,7 @@ def look_up(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> tuple[Flags, I
 
 
 def scrambled(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """Scramble 64-bit words one to one, in the memory that they have: SplitMix64's finalizer."""
+    """Scramble 64-bit words one to one and in place, with SplitMix64's finalizer."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
     words ^= words >> np.uint64(27)

@@ -28,8 +28,8 @@
         UnreachableError
         LostSightError
 
-`transient` says whether the same work may succeed if it is simply repeated, `fatal` whether
-every other file of the run would meet the same fault.
+`transient` is True if the same work may succeed when it is repeated. `fatal` is True if every other
+file of the run would fail in the same way.
 """
 
 import os
@@ -39,7 +39,7 @@ from difflib import get_close_matches
 
 
 class ShardmillError(Exception):
-    """Base of all errors with a message meant for the user: no traceback is needed to act on it."""
+    """The base of all errors with a message for the user, who can act on it without a traceback."""
 
     transient = False
     fatal = False
@@ -54,7 +54,7 @@ class ConfigMismatchError(UsageError):
 
 
 class MissingExtraError(UsageError, ImportError):
-    """A package is not installed that an extra of this distribution brings."""
+    """A package is not installed; an extra of this distribution brings it."""
 
 
 class TokenizerError(UsageError):
@@ -62,7 +62,7 @@ class TokenizerError(UsageError):
 
 
 class MissingTokenError(TokenizerError):
-    """A tokenizer lacks a special token that is to stand around each document.
+    """A tokenizer lacks a special token that belongs around each document.
 
     Attributes:
         token: the missing token, if only one was wanted.
@@ -76,7 +76,7 @@ class SourceError(ShardmillError):
 
 
 class DamagedSourceError(SourceError):
-    """The bytes that came are not those that were listed, or whose hash the server reports."""
+    """The bytes received differ from the listing, or from the hash that the server reports."""
 
 
 class EngineMismatchError(ShardmillError):
@@ -90,7 +90,7 @@ class WorkerDiedError(ShardmillError):
 
 
 class StoppedError(ShardmillError):
-    """The run is being stopped: work was abandoned, it did not fail."""
+    """The run is being stopped: its work was abandoned but did not fail."""
 
 
 class PartsFailedError(ShardmillError):
@@ -102,20 +102,20 @@ class InternalError(ShardmillError):
 
 
 class StorageError(ShardmillError):
-    """Storage refuses; `fatal`, since every other file goes to the same storage."""
+    """Storage refuses; this is fatal since every other file goes to the same storage."""
 
     fatal = True
 
 
 class ScratchError(StorageError):
-    """This host's scratch is full or cannot be written to; another host's may do."""
+    """The scratch folder of this host is full or cannot be written; another host's may work."""
 
 
 class TransientStorageError(StorageError):
-    """Storage fails in a way that passes: throttling, a cut connection, a time-out.
+    """Storage fails for a while: throttling, a cut connection, a time-out.
 
     Attributes:
-        silent: no answer came at all.
+        silent: True if no answer came at all.
         asks_to_wait: seconds that the server asks for before the next request.
     """
 
@@ -144,7 +144,7 @@ class FileMissingError(DatasetError):
 
 
 class CorruptDatasetError(DatasetError):
-    """A file of a published dataset is not the one that its manifest describes."""
+    """A file of a published dataset differs from its description in the manifest."""
 
 
 class NewerVersionError(DatasetError, ConfigMismatchError):
@@ -172,22 +172,22 @@ class LostSightError(ShardmillError):
 
 
 def command(*words: object) -> str:
-    """A command of `shardmill` for a message, which can be pasted into a shell."""
+    """Return a `shardmill` command for a message, quoted so that it can be pasted into a shell."""
     return f"`shardmill {shlex.join(map(str, words))}`"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A question that names what a user may have meant; empty if nothing is near."""
+    """Ask whether the user meant the known name nearest to `name`; return "" if none is near."""
     found = get_close_matches(name, list(known), n=1)
     return f" Did you mean {found[0]}?" if found else ""
 
 
 def reason_of(error: OSError) -> str:
-    """Why the system refused something, in its own words: other libraries wrap these in theirs."""
+    """Return the operating system's own message, which other libraries wrap in theirs."""
     return (os.strerror(error.errno) if error.errno else one_line(error)).lower()
 
 
 def one_line(error: BaseException, *, limit: int = 400) -> str:
-    """The message of an error without line breaks, cut if it is long."""
+    """Return the message of an error without line breaks, cut if it is long."""
     text = " ".join(str(error).split()).rstrip(".")
     return text if len(text) <= limit else f"{text[:limit]} ..."

@@ -1,4 +1,4 @@
-"""The extra of this distribution that brings a package which is not installed."""
+"""Names the extra of this distribution that brings a missing package."""
 
 import re
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from importlib.util import find_spec
 
 from streaming_ext.base.errors import MissingExtraError
 
-# Of a line such as `mosaicml-streaming<0.14,>=0.13; extra == "train"`: the name and the extra.
+# Matches `mosaicml-streaming<0.14,>=0.13; extra == "train"` for the name and the extra.
 _OF_EXTRA = re.compile(r"""([\w.-]+).*\bextra == ["'](\w+)""")
 
 
 @contextmanager
 def extras_named() -> Iterator[None]:
-    """Turn the error of an import that fails within the block into one that names the extra.
+    """Replace the error of a failed import within the block by one that names the extra.
 
     Raises:
-        MissingExtraError: a package is not installed that an extra brings.
+        MissingExtraError: a package is not installed, and an extra brings it.
     """
     try:
         yield
@@ -32,10 +32,10 @@ def extras_named() -> Iterator[None]:
 
 
 def require(package: str) -> None:
-    """Look whether a package of an extra is installed, without loading it.
+    """Check that a package of an extra is installed, without importing it.
 
     Raises:
-        MissingExtraError: it is not.
+        MissingExtraError: the package is not installed.
     """
     with extras_named():
         if find_spec(package) is None:
@@ -43,8 +43,9 @@ def require(package: str) -> None:
 
 
 def _extra_of(package: str) -> str | None:
-    """The first extra with a distribution whose name holds that of the package, as `pyyaml` does
-    for `yaml`.
+    """Return the first extra with a distribution whose name contains the package's name.
+
+    The name `pyyaml` contains `yaml`.
     """
     for line in requires("shardmill") or ():
         found = _OF_EXTRA.match(line)

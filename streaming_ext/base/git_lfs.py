@@ -7,14 +7,14 @@ _BEGIN = b"version https://git-lfs.github.com/spec/"
 
 
 def not_a_pointer(data: bytes, name: str) -> bytes:
-    """The data of a file, unless they are a pointer.
+    """Return the data of a file unchanged, after checking that they are no pointer.
 
     Args:
         data: the file, or its beginning.
         name: the file's name in messages.
 
     Raises:
-        UsageError: it is one.
+        UsageError: the data are a pointer.
     """
     if data.startswith(_BEGIN):
         raise UsageError(

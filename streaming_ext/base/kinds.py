@@ -1,6 +1,6 @@
-"""Checks of arguments; NumPy's and torch's numbers become int and float.
+"""Checks of arguments, which turn the numbers of NumPy and torch into int and float.
 
-States name arguments, and must be plain values: for JSON, and for torch.load(weights_only=True).
+States hold arguments. JSON and torch.load(weights_only=True) accept only plain values.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ MOST = 2**63 - 1
 
 
 def plain_integer(value: Any) -> int | None:
-    """A whole number of any type as an int; None if it is something else."""
+    """Return a whole number of any type as an int, and None for anything else."""
     valid = isinstance(value, Integral) and not isinstance(value, bool)
     return int(value) if valid else None
 
 
 def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool = False) -> Any:
-    """A whole number within its bounds as an int; None stays None if it is `optional`.
+    """Return a whole number within bounds as an int; if it is `optional`, None stays None.
 
     Raises:
         UsageError: naming the argument, the value and what is allowed.
@@ -36,7 +36,7 @@ def count(name: str, value: Any, *, least: int, most: int = MOST, optional: bool
 
 
 def flag(name: str, value: Any) -> bool:
-    """A truth value as a bool: a word such as "no" would count as true.
+    """Return a truth value as a bool; refuse a word such as "no", which would count as true.
 
     Raises:
         UsageError: naming the argument and the value.
@@ -47,18 +47,18 @@ def flag(name: str, value: Any) -> bool:
 
 
 def plain_real(value: Any) -> float | None:
-    """A number of any type as an int or float; None if it is something else."""
+    """Return a number of any type as an int or float, and None for anything else."""
     if isinstance(value, Real) and not isinstance(value, Integral | bool):
         return float(value)
     return plain_integer(value)
 
 
 def positive(what: str) -> Callable[[str, Any], float]:
-    """A check of a number above 0, which becomes an int or float; `what` it is, for messages."""
+    """Return a check of a number above 0; messages call the number `what`."""
 
     def check(name: str, value: Any) -> float:
         real = plain_real(value)
-        if real is None or not 0 < real <= MOST:  # which NaN is not either
+        if real is None or not 0 < real <= MOST:  # also refuses NaN
             raise UsageError(f"`{name}` must be {what} above 0, got {value!r}.")
         return real
 
@@ -66,17 +66,17 @@ def positive(what: str) -> Callable[[str, Any], float]:
 
 
 def checked(default: Any, check: Callable[[str, Any], Any]) -> Any:
-    """A field of a dataclass whose value `check_fields` replaces by the result of `check`.
+    """Declare a dataclass field whose value `check_fields` replaces by the result of `check`.
 
     Args:
         default: the default of the field; not checked if it is None.
-        check: called with the name of the field and a value that was given.
+        check: the check, called with the name and the value of the field.
     """
     return field(default=default, metadata={"check": check})
 
 
 def check_fields(settings: Any) -> None:
-    """Check the fields of a frozen dataclass: its `__post_init__`.
+    """Check the fields of a frozen dataclass, in its `__post_init__`.
 
     Raises:
         UsageError: naming the first field that is wrong, its value and what is allowed.
@@ -89,12 +89,12 @@ def check_fields(settings: Any) -> None:
 
 
 def integer(least: int, most: int = MOST) -> Callable[[str, Any], Any]:
-    """A check of a whole number."""
+    """Return a check of a whole number."""
     return lambda name, value: count(name, value, least=least, most=most)
 
 
 def one_of(*words: str) -> Callable[[str, Any], Any]:
-    """A check of a word."""
+    """Return a check that a value is one of some words."""
 
     def check(name: str, value: Any) -> Any:
         if value not in words:

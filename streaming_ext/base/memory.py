@@ -1,4 +1,4 @@
-"""A bound on the memory of this process: hostile input causes an error, not a dead host."""
+"""A limit on the memory of this process, so that hostile input cannot bring down the host."""
 
 import os
 import re
@@ -16,7 +16,7 @@ _STATUS = Path("/proc/self/status")
 
 
 def memory_limit() -> int:
-    """Bytes that a worker may take in addition to those at its start; 0 for no bound.
+    """Return the bytes that a worker may take beyond those at its start; 0 for no limit.
 
     Raises:
         UsageError: the environment variable holds no size.
@@ -32,16 +32,16 @@ def memory_limit() -> int:
 
 
 def within_memory(size: int) -> int:
-    """This many bytes, but at most a quarter of what a worker may take."""
+    """Return `size` in bytes, but at most a quarter of what a worker may take."""
     limit = memory_limit()
     return min(size, limit // 4) if limit else size
 
 
 def limit_memory() -> None:
-    """Let allocations beyond the limit fail; only Linux distinguishes private from mapped memory.
+    """Make allocations beyond the limit fail; only Linux tells private from mapped memory.
 
-    Arrow and Python raise `MemoryError` then. A library may end the process instead; its supervisor
-    notices that.
+    Arrow and Python then raise `MemoryError`. Another library may end the process, which the
+    supervisor of the process notices.
     """
     limit = memory_limit()
     if not limit or not _STATUS.exists():

@@ -1,4 +1,4 @@
-"""Errors of pydantic as one line: the field, what is allowed, and the value."""
+"""Pydantic's errors in one line: the field, the rule that it breaks, and the value."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ _MAX_SHOWN = 60  # characters of a value
 
 
 def plain_faults(error: ValidationError) -> str:
-    """The first few faults, each with the field that it is in."""
+    """Describe the first few faults, each with its field."""
     faults = error.errors(include_url=False)
     shown = "; ".join(in_words(fault) for fault in faults[:_MAX_FAULTS])
     more = len(faults) - _MAX_FAULTS
@@ -19,11 +19,11 @@ def plain_faults(error: ValidationError) -> str:
 
 
 def in_words(fault: ErrorDetails, *, name: str | None = None) -> str:
-    """One fault with the field that it is in.
+    """Describe one fault with its field.
 
     Args:
         fault: a fault from pydantic.
-        name: the name of the field, if its user calls it something else.
+        name: the name of the field for its user; None for its own name.
     """
     field = "" if not fault["loc"] else name or ".".join(str(step) for step in fault["loc"])
     kind, context = fault["type"], fault.get("ctx", {})

@@ -1,4 +1,4 @@
-"""Work that waits for storage, done by threads ahead of its use."""
+"""Threads that wait for storage ahead of the use of the results."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 def mapped_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, threads: int = 8
 ) -> Iterator[Result]:
-    """The results of a function for each item, in order; as many are ahead as there are threads."""
+    """Yield the result of a function for each item, in order; each thread works one item ahead."""
     items = iter(items)
     with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-ahead") as pool:
         waiting = deque(pool.submit(function, item) for item in islice(items, threads))

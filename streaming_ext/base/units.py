@@ -16,7 +16,7 @@ COUNTS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 def size_text(num_bytes: int) -> str:
-    """A size as users write it: `64MiB`, `1500KB`; bytes if no unit divides it."""
+    """Write a size as users do: `64MiB`, `1500KB`; in bytes if no unit divides it."""
     for unit, size in _UNITS:
         if num_bytes and num_bytes % size == 0:
             return f"{num_bytes // size}{unit}"
@@ -24,12 +24,12 @@ def size_text(num_bytes: int) -> str:
 
 
 def parse_bytes(value: int | str | None, *, name: str) -> int | None:
-    """Bytes from a whole number or a text such as `200gb`, in powers of 1024 as MDS has them."""
+    """Parse a whole number of bytes or a text such as `200gb`, in powers of 1024 as in MDS."""
     return _parse(value, _BYTES, name)
 
 
 def parse_count(value: int | str | None, *, name: str) -> int | None:
-    """A count from a whole number or a text such as `64M`."""
+    """Parse a count, given as a whole number or a text such as `64M`."""
     return _parse(value, COUNTS, name)
 
 

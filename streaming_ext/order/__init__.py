@@ -1,1 +1,1 @@
-"""The order of sequences, the partition among ranks, and the state of the loader: arithmetic."""
+"""Arithmetic: the order of sequences, their partition among ranks, the state of the loader."""

@@ -27,8 +27,8 @@ class EpochPlan:
 
     Attributes:
         spec: the order within each stream.
-        nodes_of_ranks: the canonical nodes by which ranks take the positions of a step.
-        row: consecutive positions that draw from one stream.
+        nodes_of_ranks: the number of canonical nodes by which a step is divided among ranks.
+        row: the number of consecutive positions that draw from one stream.
         epoch_size: positions per epoch.
         choose: sequences of each stream in the first epoch.
         filled: positions of an epoch before the last fillers.
@@ -48,7 +48,7 @@ class EpochPlan:
         mixing: Mixing | None = None,
         earlier: Mapping[str, Ints] = {},
     ) -> None:
-        """Put the parts together.
+        """Combine order, mixture and ranks.
 
         Args:
             spec: the order within each stream.
@@ -59,16 +59,16 @@ class EpochPlan:
             drop_last: True to leave out the last short step of an epoch, and the last short row of
                 each stream; False to fill both up with sequence -1.
             left_out: sequences of each stream that no pass holds, see `StreamOrders`.
-            method: one of `METHODS`, by which a step mixes streams.
+            method: the way in which a step mixes streams, one of `METHODS`.
             mixing: the proportions of the streams, if they change or have limits.
-            earlier: older generations of the one stream, see `StreamOrders`.
+            earlier: older generations of a single stream, see `StreamOrders`.
 
         Raises:
-            UsageError: there is nothing to read, or less than a step or `mixing` asks for.
+            UsageError: there is nothing to read, or less than a step or `mixing` requires.
         """
         self.length, self.steps, self.rank = steps.longest, steps, rank
         self.mixing, self.drop_last, self.spec = mixing, drop_last, spec
-        # If a rank's rows are of one stream, ranks take the positions of a step as they come.
+        # If each rank's batch is of one stream, ranks take the positions of a step in order.
         self.nodes_of_ranks = 1 if method == "device_per_stream" else spec.canonical_nodes
         self._phases: Recent[Cursor, list[Phase]] = Recent(3)
         self._mixtures: Recent[tuple[int, tuple[int, ...]], Mixture] = Recent(3)
@@ -115,7 +115,7 @@ class EpochPlan:
         )
 
     def start(self, epoch: int) -> Cursor:
-        """Find the beginning of an epoch in a training that changed nothing before it.
+        """Find the beginning of an epoch in training that changed no setting before it.
 
         Raises:
             UsageError: there is no such epoch.
@@ -152,7 +152,7 @@ class EpochPlan:
         return self.choose if self.mixing is None else self._mixture(cursor).amounts
 
     def phases(self, cursor: Cursor) -> list[Phase]:
-        """List the steps after a cursor, to the end of its epoch; the first one is number 0."""
+        """List the phases from a cursor to the end of its epoch; their first step is number 0."""
         return self._phases.get_or_make(cursor, lambda: _phases(self, cursor))
 
     def phase_of(self, cursor: Cursor, step: int) -> Phase:
@@ -161,7 +161,7 @@ class EpochPlan:
         return next((phase for phase in phases if step < phase.stop), phases[-1])
 
     def steps_left(self, cursor: Cursor) -> int:
-        """Count the steps after a cursor, to the end of its epoch."""
+        """Count the steps from a cursor to the end of its epoch."""
         phases = self.phases(cursor)
         return phases[-1].stop if phases else 0
 
@@ -181,7 +181,7 @@ class EpochPlan:
         return self.steps_left(begin)
 
     def tokens_seen(self, cursor: Cursor) -> int:
-        """Count the tokens of training up to a cursor, of all streams that it ever had."""
+        """Count the tokens of training up to a cursor, over all streams that training ever had."""
         return cursor.tokens + self.tokens_of(cursor.position)
 
     def tokens_of(self, positions: int) -> int:
@@ -203,8 +203,8 @@ class EpochPlan:
         before: tuple[int, ...],
         count: Callable[[Mixture, int, int], tuple[int, ...]],
     ) -> tuple[int, ...]:
-        """Add draws before an epoch and those in it, without those that only fill up."""
-        if not cursor.position:  # there need not be a further epoch: streams may be used up
+        """Add the draws in an epoch, without fillers, to the draws before it."""
+        if not cursor.position:  # it may have no mixture: streams may be used up
             return before
         counts = count(self._mixture(cursor), cursor.epoch, cursor.position)
         return tuple(map(add, before, map(min, counts, self.chosen(cursor))))
@@ -224,7 +224,7 @@ class EpochPlan:
         drawn = self.orders.draws_of(stream, sequences, draws, cursor.grown)
         positions = (mixture.position_of(cursor.epoch, stream, draw - base) for draw in drawn)
         steps = {self.steps_done(replace(cursor, position=position)) for position in positions}
-        return sorted(steps - {self.steps_left(begin)})  # the last one holds what is left out
+        return sorted(steps - {self.steps_left(begin)})  # no step: it is left out
 
     def _first_draws(self, cursor: Cursor) -> tuple[int, ...]:
         """Find the first draw of each stream in the cursor's epoch."""
@@ -254,7 +254,7 @@ class EpochPlan:
 
         Args:
             cursor: a position in the epoch.
-            positions: the positions: (positions,). Those that hold no sequence are left out.
+            positions: the positions: (positions,); those without a sequence are left out.
         """
         streams, sequences = self._look_up(cursor, positions)
         real = sequences >= 0
@@ -266,7 +266,7 @@ class EpochPlan:
         return streams, phase.parts_of(sequences)
 
     def _look_up(self, cursor: Cursor, positions: Ints) -> tuple[Ints, Ints]:
-        """Find streams and sequences of positions of any shape; -1 if one holds no sequence."""
+        """Find streams and sequences of positions, of any shape; sequence -1 means none."""
         streams, sequences = np.zeros_like(positions), np.full_like(positions, -1)
         inside = positions < self.filled
         firsts = self._first_draws(cursor)
@@ -280,8 +280,8 @@ class EpochPlan:
 
 
 def _changing_mixture(plan: EpochPlan, tokens: int, before: tuple[int, ...]) -> Mixture:
-    """Allocate the positions of the epoch that begins after some tokens and draws."""
-    assert plan.mixing is not None  # noqa: S101 - the caller has looked
+    """Allocate the positions of an epoch that begins after some tokens and draws."""
+    assert plan.mixing is not None  # noqa: S101 - the caller has checked
     spans = plan.mixing.spans(
         tokens=tokens,
         rows=plan.epoch_size // plan.row,

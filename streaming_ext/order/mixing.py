@@ -1,7 +1,7 @@
 """The stream that each position of an epoch draws from, in fixed amounts or changing proportions.
 
 An epoch is cut into rows of one position per canonical node; a row belongs to one stream. So the
-draws of a stream rise with the position, and no sequence comes twice before all came once. If the
+draws of a stream rise with the position, and no sequence repeats before all came once. If the
 proportions change during the epoch, rows are allocated in spans, each with its own proportions.
 
     spans of (2, 1) and (0, 2) rows, 2 positions per row, not shuffled: rows of streams 0 0 1, 1 1
@@ -26,7 +26,7 @@ from streaming_ext.order.steps import Schedule, starts_of
 
 METHODS: Final = ("random", "stratified", "per_stream", "device_per_stream")
 WINDOW_ROWS: Final = 100  # proportions given in per cent are exact in every window
-_ONE: Final = 1 << 64  # proportions are whole numbers of such parts, so that sums stay exact
+_ONE: Final = 1 << 64  # the denominator of all proportions: sums of whole numbers stay exact
 
 
 class Mixture:
@@ -41,13 +41,13 @@ class Mixture:
     def __init__(
         self, spec: OrderSpec, *spans: tuple[int, ...], row_size: int, window: int = WINDOW_ROWS
     ) -> None:
-        """Allocate `span[s]` rows to stream s, span after span; of one stream positions are draws.
+        """Allocate `span[s]` rows to stream s, span after span; one stream draws every position.
 
         Args:
             spec: the settings of the order.
             spans: rows of each stream, span after span.
             row_size: positions per row.
-            window: rows that hold the proportions, and are shuffled among each other.
+            window: rows in which the proportions hold, and which are shuffled together.
         """
         self.spec, self._row_size, self._window_rows = spec, row_size, window
         zero = (0,) * len(spans[0])
@@ -64,14 +64,14 @@ class Mixture:
     def counts(self, row: int) -> tuple[int, ...]:
         """Count the rows of each stream among the first `row` rows of an epoch.
 
-        Counts only grow, their sum is `row`, and after each span all are exact.
+        Counts never fall, their sum is `row`, and they are exact after each span.
         """
         span = int(np.searchsorted(self._first_rows, row, side="right")) - 1
         inside = row - int(self._first_rows[span])
         return _add(self._before[span], count_rows_before(self._spans[span], inside))
 
     def draws(self, epoch: int, positions: Ints, bases: tuple[int, ...]) -> tuple[Ints, Ints]:
-        """Find stream and draw of each position of an epoch.
+        """Find the stream and the draw of each position of an epoch.
 
         Args:
             epoch: the number of the epoch, part of the key.
@@ -95,7 +95,7 @@ class Mixture:
         return streams, np.asarray(bases, np.int64)[streams] + rows * self._row_size + node
 
     def position_of(self, epoch: int, stream: int, draw: int) -> int:
-        """Find the position of an epoch that a draw of a stream is at: `draws` backwards.
+        """Find the position of a stream's draw in an epoch: the inverse of `draws`.
 
         Args:
             epoch: the number of the epoch, part of the key.
@@ -131,7 +131,7 @@ class Mixture:
         return tuple((counts * self._row_size).tolist())
 
     def _streams_before(self, epoch: int, row: int) -> Ints:
-        """Find the streams of the rows before a row, in the window of the last one: (rows,)."""
+        """Find the streams of the rows before `row`, in the window of the last of them: (rows,)."""
         if not row:
             return np.empty(0, np.int64)
         window = int(self._windows_of(np.array(row - 1)))
@@ -148,7 +148,7 @@ class Mixture:
         return windows
 
     def rows_of(self, window: int) -> range:
-        """Find the rows of a window; no window is in two spans."""
+        """Find the rows of a window, which lies within one span."""
         span = int(np.searchsorted(self._first_windows, window, side="right")) - 1
         inside = (window - int(self._first_windows[span])) * self._window_rows
         first = int(self._first_rows[span]) + inside
@@ -156,14 +156,14 @@ class Mixture:
 
 
 def _window(mixture: Mixture, epoch: int, window: int) -> tuple[Ints, Ints]:
-    """Find stream and row within the stream of each row of a window: (rows,) each."""
+    """Find the stream of each row of a window, and the row's number in it: (rows,) each."""
     own, spec = mixture.rows_of(window), mixture.spec
     before = np.array(mixture.counts(own.start))
     counts = mixture.counts(own.stop) - before
     streams = np.repeat(np.arange(len(counts)), counts)
     if spec.shuffle:
         streams = streams[permutation(len(streams), key_of(spec.seed, 2, epoch, window))]
-    # By stream, and those of one in their order: each stream's rows rise with the position.
+    # The sort is stable, so each stream's rows rise with the position.
     rows = np.empty_like(streams)
     rows[np.argsort(streams, kind="stable")] = ranges(before, counts)
     return streams, rows
@@ -173,7 +173,7 @@ def count_rows_before(span: tuple[int, ...], row: int) -> tuple[int, ...]:
     """Count the rows of each stream among the first `row` rows of a span.
 
     Rows are split between the first stream and all others, then between the second and all after
-    it, and so on: counts only grow with `row`.
+    it, and so on. Counts never fall as `row` rises.
 
         span (4, 2, 1), row 3: stream 0 has 3 * 4 // 7 = 1, the others have 2 of their 3 rows
         stream 1 has 2 * 2 // 3 = 1, stream 2 the rest: (1, 1, 1)
@@ -197,7 +197,7 @@ class Mixing:
 
     Attributes:
         proportions: the schedule of each stream, relative to the others.
-        max_repeats: passes over each stream in all of training, at most; None for no limit.
+        max_repeats: the most passes over each stream in all of training; None for no limit.
     """
 
     proportions: tuple[Schedule, ...]
@@ -219,7 +219,7 @@ class Mixing:
         return names
 
     def changes(self, tokens: int, stop: int) -> list[int]:
-        """Find the starts of entries of the schedules after `tokens`, before `stop`."""
+        """Find the starts of schedule entries after `tokens` and before `stop`."""
         return [start for start in starts_of(self.proportions) if tokens < start < stop]
 
     def room(self, sizes: Sequence[int], before: Sequence[int], *, row: int) -> list[float]:
@@ -227,7 +227,7 @@ class Mixing:
 
         Args:
             sizes: sequences of each stream.
-            before: sequences of each stream that were drawn.
+            before: sequences that were drawn from each stream.
             row: sequences per row.
         """
         return [
@@ -240,7 +240,7 @@ class Mixing:
     ) -> list[tuple[int, ...]]:
         """Allocate rows to the streams, span after span; see `Mixture`.
 
-        Over any number of spans, a stream has what its proportion asks for to within one row.
+        After any number of spans, each stream has the rows of its proportions to within one.
 
         Args:
             tokens: tokens of training before the first row.
@@ -252,7 +252,7 @@ class Mixing:
             UsageError: a stream would go beyond its limit.
         """
         zero = (0,) * len(self.proportions)
-        wanted, given = zero, zero  # the first in parts of `_ONE`
+        wanted, given = zero, zero  # `wanted` in parts of `_ONE`
         spans: list[tuple[int, ...]] = []
         changes = self.changes(tokens, tokens + rows * row_tokens)
         edges = [0, *(min(rows, ceil_div(each - tokens, row_tokens)) for each in changes), rows]
@@ -280,16 +280,16 @@ class Mixing:
 def allocate_rows(
     size: int, parts: Sequence[int], wanted: Sequence[int], given: Sequence[int]
 ) -> tuple[int, ...]:
-    """Allocate `size` rows: to each stream what it lacks, rounded so that the sum is `size`.
+    """Allocate `size` rows: each stream gets what it lacks, rounded so that the sum is `size`.
 
-        3 rows for parts of a half, a quarter, a quarter, after a row in which stream 0 got all
+        3 rows in proportions of 1/2, 1/4 and 1/4, after one row that stream 0 got
         wanted by now: 1/2 + 3/2 = 2, 1/4 + 3/4 = 1, 1; given: 1, 0, 0; lacking: 1, 1, 1
 
     Args:
         size: the number of rows.
         parts: the proportion of each stream, in parts of `_ONE`.
         wanted: rows of each stream that its proportions asked for before, in parts of `_ONE`.
-        given: rows of each stream before.
+        given: rows that each stream got before.
     """
     lacking = [
         before + size * part - own * _ONE

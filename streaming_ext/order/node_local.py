@@ -1,8 +1,8 @@
 """Training in which each node holds its own partition of the data.
 
-The manifest of each node's dataset says which partition of how many it is. Ranks read the partition
-of their node only. Before the first step all ranks compare what they hold: a partition that is
-missing, held twice, or made from other sources or settings is refused by all ranks.
+The manifest of each node's dataset names its partition and the number of all partitions. Ranks read
+only the partition of their node. Before the first step all ranks compare what they hold, and refuse
+partitions that are missing, held twice, or made from other sources or settings.
 
     partitions of 5 and 7 sequences on two nodes, steps of 4 sequences, 2 from each node
     each node reads ceil(7 / 2) = 4 steps; on node 0 positions 5 to 7 hold no sequence
@@ -34,7 +34,7 @@ class NodeGroup:
     """All partitions together, and the position of this rank among them.
 
     Attributes:
-        rank: the rank among those of its node.
+        rank: the rank among the ranks of its node.
         sequences: sequences of each partition: (nodes,).
         fingerprint: the hash of all partitions in their order.
     """
@@ -44,7 +44,7 @@ class NodeGroup:
     fingerprint: str
 
     def identity(self) -> dict[str, Any]:
-        """The number of partitions, as a state names it."""
+        """Return the number of partitions, as a state names it."""
         return {"nodes": self.nodes}
 
     @property
@@ -56,8 +56,8 @@ class NodeGroup:
 class NodePlan(EpochPlan):
     """The sequences of every step of one rank, out of its node's partition.
 
-    Positions count the node's own; each epoch is one pass over the partition. An epoch is as long
-    on every node, so after its last sequence a shorter partition has positions that hold none. With
+    Positions are counted per node, and an epoch is one pass over the partition. Epochs are equally
+    long on all nodes, so a shorter partition ends with positions that hold no sequence. With
     `drop_last`, the last short step of the longest partition is left out.
     """
 
@@ -100,7 +100,7 @@ class NodePlan(EpochPlan):
         self.filled = min(self._own, self.epoch_size)
 
     def tokens_of(self, positions: int) -> int:
-        """Count tokens of all partitions: after its last sequence a shorter one has none."""
+        """Count the tokens of all partitions; positions past the end of a partition have none."""
         return self.length * sum(min(positions, count) for count in self._partitions)
 
     def seen(self, cursor: Cursor) -> tuple[int, ...]:
@@ -116,7 +116,7 @@ class PartitionReport(NamedTuple):
 
     Attributes:
         origin: the name of its origin in messages: `rank 3`, or a file.
-        partition: the number of the partition among all; None for a whole dataset.
+        partition: the partition and the number of all partitions; None for a whole dataset.
         spec: the settings that decided its bytes.
         index_hash: the content hash of its index: the identity of the data.
         sequences: sequences in the partition.
@@ -150,7 +150,7 @@ def find_node_group(
     sequences: int,
     settings: Mapping[str, Any],
 ) -> NodeGroup:
-    """Find the group of partitions that this dataset is one of.
+    """Find the group of partitions to which this dataset belongs.
 
     Args:
         indexes: the indexes of the streams.
@@ -160,7 +160,7 @@ def find_node_group(
         settings: every argument that decides the order; must be the same on all ranks.
 
     Raises:
-        UsageError: other arguments exclude it, no group or folder of manifests is given, or ranks
+        UsageError: other arguments exclude this, no group or folder of manifests is given, or ranks
             are not spread evenly over the partitions.
         ConfigMismatchError: partitions are missing, held twice, or do not match.
     """
@@ -244,7 +244,7 @@ def _from_ranks(own: PartitionReport, rank: DataRank, group: Any) -> list[Partit
 
 
 def _from_manifests(folder: Path, split: str, settings: Mapping[str, Any]) -> list[PartitionReport]:
-    """Read the reports of all manifests in a folder, as if they were read with these settings."""
+    """Make a report from each manifest in a folder, as if a rank read it with these settings."""
     reports = []
     for file in sorted(file for file in folder.rglob("*.json") if file.is_file()):
         manifest = manifest_of(file.read_bytes(), where=str(file))
@@ -260,10 +260,10 @@ def _from_manifests(folder: Path, split: str, settings: Mapping[str, Any]) -> li
 
 
 def require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionReport]:
-    """Choose one report per partition, in their order, if all match the first report.
+    """Choose one report per partition, in their order; refuse reports that do not match.
 
     Raises:
-        ConfigMismatchError: naming who differs, in what.
+        ConfigMismatchError: reports differ, or partitions are missing; the message names them.
     """
     first = reports[0]
     partitions: dict[int, PartitionReport] = {}
@@ -294,7 +294,7 @@ def require_one_group(reports: Sequence[PartitionReport]) -> list[PartitionRepor
 
 
 def _differences(one: PartitionReport, other: PartitionReport) -> str:
-    """Name the values of two reports that may not differ, and do."""
+    """Name the values that must be equal in two reports but differ."""
     lines = []
     if one.spec and other.spec:
         lines = one.spec.differences(other.spec, ours=one.origin, theirs=other.origin)

@@ -1,6 +1,6 @@
 """The order of one pass over a dataset: which sequence each draw reads, computed on demand.
 
-The groups of a dataset (a shard, or several shards where sequences cross their borders) are
+The groups of a dataset (a shard, or several shards if sequences cross their borders) are
 permuted and laid end to end. That list of sequences is cut into canonical nodes, and in each
 canonical node windows of `window` sequences are permuted. Both permutations are functions of a key,
 so the state is a few numbers per group, whatever the number of sequences.
@@ -10,8 +10,8 @@ so the state is a few numbers per group, whatever the number of sequences.
     windows  permuted: (11 9 0 10) (2 1) | (6 4 5 3) (8 7)
     draws    from the two nodes in turn: 11 6 9 4 0 5 10 3 2 8 1 7
 
-Everything is integer arithmetic written out here: NumPy promises no stream of random numbers from
-one version to the next, and an order must outlive them.
+Everything is integer arithmetic written out here: an order must never change, and NumPy does not
+promise the same random numbers in every version.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,21 +72,21 @@ def permutation(size: int, key: Keys) -> Ints:
 def permute(positions: Ints, sizes: Ints, keys: Keys, *, inverse: bool = False) -> Ints:
     """Send each position to its image under a keyed permutation of range(size), or back.
 
-    A Feistel network over pairs of digits in base ceil(sqrt(size)); an image that falls outside
-    the range walks on along its cycle until it is inside, which for large sizes is rare.
+    This is a Feistel network over pairs of digits in base ceil(sqrt(size)). An image outside the
+    range is permuted again until it is inside, which is rare for large sizes.
 
-        size 7, base 3: position 5 has the digits 1 2; if the rounds make 2 1 of them, its image is
-        7, outside of range(7); 7 has the digits 2 1; if the rounds make 0 1 of them, that is 1:
+        size 7, base 3: position 5 has the digits 1 2; if the rounds turn them into 2 1, that is 7,
+        outside of range(7), so it is permuted again; if the rounds turn 2 1 into 0 1, that is 1:
         position 5 goes to 1
 
     Args:
         positions: the positions, each in [0, size): (n,).
         sizes: the size of the range of each position: (n,).
         keys: the key of each position: (n,). Equal keys and sizes give the same permutation.
-        inverse: True if `positions` are images, whose positions are wanted.
+        inverse: True to find the positions whose images are `positions`.
 
     Returns:
-        the images, each in [0, size): (n,).
+        the images, or the positions, each in [0, size): (n,).
     """
     base = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.int64)
     base += base * base < sizes  # if the square root was rounded down
@@ -119,7 +119,7 @@ def _feistel(positions: Ints, base: Ints, keys: Keys, *, inverse: bool) -> Ints:
 
 
 class Recent(dict[Key, Value]):
-    """The values that were made last. Several threads may use it: each operation is atomic."""
+    """A cache of the values made last; threads may share it, since each operation is atomic."""
 
     def __init__(self, most: int) -> None:
         """Keep at most `most` values."""
@@ -142,7 +142,7 @@ class OrderSpec:
     """The settings that decide an order, besides the data.
 
     Attributes:
-        shuffle: True to permute groups and windows, False to keep both as they lie on disk.
+        shuffle: True to permute groups and windows, False to keep the order on disk.
         seed: any integer.
         canonical_nodes: the number of independent walks through the data.
         window: sequences of a canonical node that are shuffled among each other.
@@ -155,11 +155,11 @@ class OrderSpec:
 
 
 class PassOrder(NamedTuple):
-    """A pass over the sequences of a stream, or several of any streams, their arrays end to end.
+    """One pass over the sequences of a stream, or several passes with their arrays end to end.
 
     Draw d of a stream of N sequences, counted from the start of training, is in pass d // N and
-    canonical node d % C. Draws walk each canonical node in step, so consecutive draws come from C
-    positions of the list.
+    canonical node d % C. Draws take the canonical nodes in turn, so C consecutive draws come from
+    all C of them.
 
         7 sequences, 3 canonical nodes; pass 1 has the draws 7 to 13
         node 0 has the draws 9 and 12, node 1 has 7, 10 and 13, node 2 has 8 and 11
@@ -201,7 +201,7 @@ class PassOrder(NamedTuple):
         if spec.shuffle:
             groups = permutation(len(counts), key_of(spec.seed, stream, number, 0))
         groups = groups[counts[groups] > 0]
-        # The first draw of this pass may fall into any canonical node; they keep their numbers.
+        # The first draw of this pass may fall into any canonical node: nodes keep their numbers.
         first_draw = number * size
         node_first = first_draw + (np.arange(nodes) - first_draw) % nodes
         lengths = np.maximum(0, ceil_div(first_draw + size - node_first, nodes))
@@ -218,7 +218,7 @@ class PassOrder(NamedTuple):
 
     @classmethod
     def joined(cls, passes: "Sequence[PassOrder]") -> "PassOrder":
-        """Join several passes of one spec: to look up a hundred costs as much as two."""
+        """Join several passes of one spec: a lookup in a hundred costs as much as in two."""
         *columns, specs = zip(*passes, strict=True)
         joined = cls._make([*map(np.concatenate, columns), specs[0]])
         offsets = np.cumsum(joined.sizes) - joined.sizes
@@ -233,7 +233,7 @@ class PassOrder(NamedTuple):
 
         Args:
             draws: the draws: (n,).
-            passes: the pass of each draw among those that are joined: (n,), or one number.
+            passes: the number of each draw's pass among the joined ones: (n,), or one number.
         """
         node = draws % self.spec.canonical_nodes
         depth = (draws - self.node_first[passes, node]) // self.spec.canonical_nodes
@@ -243,7 +243,7 @@ class PassOrder(NamedTuple):
         return result
 
     def draws_of(self, sequences: Ints) -> Ints:
-        """Find the draws of some sequences in a single pass: `sequences` backwards."""
+        """Find the draws of some sequences in a single pass: the inverse of `sequences`."""
         on_disk = np.argsort(self.firsts)
         group = on_disk[np.searchsorted(self.firsts, sequences, side="right", sorter=on_disk) - 1]
         position = self.starts[group] + sequences - self.firsts[group]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from streaming_ext.base.errors import UsageError
 
 Value = TypeVar("Value")
-# Launchers that start several processes and say so, though not in the words of torchrun.
+# Launchers that count their processes in another variable than torchrun does.
 _LAUNCHERS = {
     "SLURM_STEP_NUM_TASKS": "srun",
     "OMPI_COMM_WORLD_SIZE": "mpirun (Open MPI)",
@@ -46,16 +46,16 @@ class RankPosition:
     """The position of this process among the ranks.
 
     Attributes:
-        replication: consecutive ranks of the environment that read the same.
+        replication: the number of consecutive ranks of the environment that read the same.
         dp_rank: the data-parallel rank, with `dp_world_size`.
         dp_world_size: the number of data-parallel ranks.
         device_mesh: the one-dimensional mesh of the data-parallel ranks.
         process_group: the group of the data-parallel ranks.
-        cp_rank: the rank within a context-parallel group, with `cp_size`: it gets its part of each
+        cp_rank: the rank within a context-parallel group, with `cp_size`; it reads its part of each
             row.
         cp_size: the number of ranks of that group.
         cp_layout: `balanced` (a chunk from each end), `documents` (of each) or `contiguous`.
-        node_local: True if each node reads its own partition of the data, by default if the
+        node_local: True if each node reads its own partition of the data, the default if the
             manifest names one; or a folder with all manifests, if there is no process group.
     """
 
@@ -82,14 +82,14 @@ class RankPosition:
 
 
 def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None = None) -> DataRank:
-    """Find the data-parallel rank in the position that the user gives, or in the environment.
+    """Find the data-parallel rank from the position that the user gives, or the environment.
 
     Args:
         position: the position that the user gives.
         environment: the variables to read in place of `os.environ`.
 
     Raises:
-        UsageError: the answers contradict each other, or several processes see no rank.
+        UsageError: the arguments contradict each other, or several processes see no rank.
     """
     rank, size = position.dp_rank, position.dp_world_size
     mesh, group = position.device_mesh, position.process_group
@@ -127,7 +127,7 @@ def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None =
 
 
 def has_group() -> bool:
-    """Return True if this process is in a process group of torch, which it then has imported."""
+    """Return whether this process imported torch and is in one of its process groups."""
     if "torch" not in sys.modules:
         return False
     from torch import distributed

@@ -26,26 +26,28 @@ class OrderSettings:
             tokens of training, "0:512 10B:2048"; each length divides the longest.
         batch_size: sequences per rank and step: the DataLoader's batch size.
         global_batch: sequences per step over all ranks, in place of `batch_size`; also as a
-            schedule, "0:768 250B:1536". Schedules of either need `StreamingTokenLoader`.
+            schedule, "0:768 250B:1536". Schedules of lengths or batches need
+            `StreamingTokenLoader`.
         shuffle: True to shuffle groups and windows, with a new order each pass.
         shuffle_seed: any whole number from 0, below 2^63.
         shuffle_block_size: sequences of a canonical node that are shuffled among each other.
         num_canonical_nodes: independent walks through the data: 8 when shuffled, else 1. A multiple
             of the number of nodes lets each node fetch only its part.
-        epoch_size: sequences per epoch (`64M` for 64 million), all by default; further epochs
-            continue from there.
-        drop_last: True to leave out a last step that is less than a global batch. The default,
-            except for the holdout split: it is filled up, and `real` says which rows count.
-        batching_method: `random` mixes streams in a step, `stratified` in the proportions of the
-            epoch; `per_stream` fills a step from one, `device_per_stream` each rank's batch.
+        epoch_size: sequences per epoch (`64M` for 64 million), all by default; the next epoch
+            continues after them.
+        drop_last: True to leave out a last step that is less than a global batch, the default
+            except for the holdout split; False to fill it up: `real` says which rows count.
+        batching_method: `random` mixes streams in a step, `stratified` does so in the proportions
+            of the epoch; `per_stream` fills a step from one stream, `device_per_stream` each
+            rank's batch.
         packing: `best_fit` for rows of whole documents, planned once; only documents
             longer than a row are cut. None for sequences cut out of one stream.
         document_multiple: the multiple of tokens that each document takes in a packed row, with
             padding.
         exclude: a Parquet table of documents (`source` and `row`, as `shardmill trace --output`
-            writes it); packed rows do not hold them, sequences with a token of one do not come.
-        max_repeated_ngram: the most direct repeats of an n-gram of 1 to 13 tokens; rows in which
-            one repeats more often do not count: `real` is False, `targets` -100.
+            writes it); packed rows do not hold them, sequences with a token of one are left out.
+        max_repeated_ngram: the largest number of direct repeats of an n-gram of 1 to 13 tokens;
+            rows in which one repeats more often do not count: `real` is False, `targets` -100.
     """
 
     split: str | None = "train"
@@ -85,7 +87,7 @@ class OrderSettings:
 
         Raises:
             UsageError: lengths, batches and ranks do not fit together, or a change of them does
-                not go with other arguments.
+                not fit the other arguments.
         """
         given = own_length if self.sequence_length is None else self.sequence_length
         length = Schedule.of_integers(given, name="sequence_length")
@@ -131,12 +133,12 @@ class OrderSettings:
 
     @property
     def canonical_nodes(self) -> int:
-        """The number of canonical nodes, also if none was named."""
+        """The number of canonical nodes: the given one, or the default."""
         return self.num_canonical_nodes or (DEFAULT_CANONICAL_NODES if self.shuffle else 1)
 
     @property
     def drops_last(self) -> bool:
-        """True if a short last step is left out: by default so, but not of the holdout."""
+        """True if a short last step is left out, the default except for the holdout split."""
         return self.split != "holdout" if self.drop_last is None else self.drop_last
 
     @property
@@ -150,9 +152,9 @@ class OrderSettings:
         )
 
     def identity(self, steps: StepSizes, *, num_ranks: int) -> dict[str, Any]:
-        """The settings of the order with defaults filled in, as a state names them.
+        """Return the settings of the order with defaults filled in, as a state names them.
 
-        What belongs to a source, a column or a mixture is in the identity of that.
+        Sources, columns and mixtures name their own settings.
 
         Args:
             steps: the sizes of the steps.

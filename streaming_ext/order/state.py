@@ -1,4 +1,4 @@
-"""The state of training: its position in the data, and what decides the order of the data."""
+"""The state of training: its position in the data, and the settings that decide the order."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -25,7 +25,7 @@ _NO_ORDER: Final = {
     "drop_last",
     "max_repeated_ngram",
 }
-_WHOLE_STEPS: Final = ("per_stream", "stratified")  # what is of one stream goes with global_batch
+_WHOLE_STEPS: Final = ("per_stream", "stratified")  # they allocate streams by global batches
 _OVERRIDE = "Use the old values, or pass load_state_dict(..., allow_changes=[...]) naming them."
 
 Count = Annotated[int, Strict(), Field(ge=0, lt=1 << 60)]
@@ -39,13 +39,13 @@ class StreamState(_Saved):
     """One stream of the data.
 
     Attributes:
-        fingerprint: the content hash of the stream's index: two datasets have the same only if
-            every sample is the same. It leaves out the location of the dataset. Of a stream of
-            chosen documents, the hash of what is chosen follows it.
+        fingerprint: the content hash of the stream's index, the same for two datasets only if
+            every sample is the same. It leaves out the location of the dataset. In a stream of
+            chosen documents, the hash of the choice follows it.
         choose: sequences per epoch.
         before: sequences drawn before this epoch.
         drawn: sequences drawn by now.
-        missed: the sequences of `before` that never came; see `Cursor`.
+        missed: the draws in `before` that never came; see `Cursor`.
     """
 
     fingerprint: str
@@ -92,10 +92,10 @@ class Cursor:
 
     Attributes:
         epoch: the number of the epoch, from 0.
-        position: positions of the epoch before it.
+        position: positions of the epoch before the cursor.
         before: draws of each stream before this epoch.
-        missed: those of them that never came: passes before an extension were shorter.
-        tokens: tokens of training before this epoch, of all streams that it ever had.
+        missed: draws in `before` that never came, since passes before an extension were shorter.
+        tokens: tokens of training before this epoch, over all streams that training ever had.
         grown: the growth of a dataset that was extended during this pass.
         past: the sizes of the epoch's first steps, if they were changed during it.
     """
@@ -109,7 +109,7 @@ class Cursor:
     past: PastSizes | None = None
 
 
-class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the fields too
+class LoaderState(_Saved, extra="ignore"):  # a saved state also holds counts of the loader
     """The state of a data loader between two steps.
 
     Attributes:
@@ -118,7 +118,7 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
         order: every setting that decides which sequence a step holds.
         streams: the state of each stream, in their order.
         tokens_before: tokens of training before this epoch, if the counts of the streams do not
-            give it: the streams were others once.
+            give them because the streams changed.
         grown: the growth of a dataset that was extended during this pass.
         past: the sizes of the epoch's first steps, if they were changed during it.
     """
@@ -142,11 +142,11 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> "LoaderState":
-        """Read a state; the mapping is left as it is.
+        """Read a state without changing the mapping.
 
         Raises:
             NewerVersionError: a newer shardmill saved it.
-            ConfigMismatchError: it is damaged, or of another kind of dataset.
+            ConfigMismatchError: the state is damaged, or of another kind of dataset.
         """
         version = state.get("version")
         refuse_newer(version, VERSION, what="The state")
@@ -186,12 +186,12 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
 
     @property
     def sizes(self) -> StepSizes:
-        """The sizes of its steps."""
+        """The sizes of the steps."""
         return StepSizes.named(self.order)
 
     @property
     def longest(self) -> int:
-        """Tokens of its sequences, of the longest if their length changes."""
+        """Tokens per sequence; if the length changes, those of the longest."""
         return self.sizes.longest
 
     @property
@@ -216,7 +216,7 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
         return [self.numbering, self.amounts, *map(self.order.get, names)]
 
     def _differences(self, now: "LoaderState") -> dict[str, str]:
-        """Say both values of each setting that differs, by its name."""
+        """Return a line with both values for each setting that differs, by its name."""
         return {
             name: f"{name}: the state has {old!r}, this loader {new!r}"
             for name in sorted({*self.order, *now.order})
@@ -227,7 +227,7 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
         """Refuse another order of the sequences in the middle of an epoch.
 
         Raises:
-            ConfigMismatchError: naming both values of what differs.
+            ConfigMismatchError: naming both values of a setting that differs.
         """
         for name, difference in self._differences(now).items():
             if self.inside and name not in _NO_ORDER:
@@ -253,7 +253,7 @@ class LoaderState(_Saved, extra="ignore"):  # counts of the loader are among the
                 f"it may name {', '.join(sorted(known))}."
             )
         differences = self._differences(now)
-        # Another size of an epoch is no other data: each stream may give another amount of it.
+        # Another epoch size leaves the streams the same: only their amounts may differ.
         parts = slice(1 if "epoch_size" in allow_changes else 2)
         if [each[parts] for each in self.amounts] != [each[parts] for each in now.amounts]:
             differences["streams"] = (

@@ -4,12 +4,12 @@ Positions of an epoch are rows of the longest sequence length. A step of G seque
 length holds G / k whole rows, each cut into k sequences, so a change of the length repeats and
 loses no token. The tokens before a step decide its size.
 
-Step t of G whole rows holds the positions [t G, (t + 1) G), whatever the number of ranks. Sorted by
-canonical node, they are cut into one slice a rank: if the number of nodes divides that of canonical
-nodes, and that the rows of a step, a node reads its own canonical nodes and no others.
+Step t of G whole rows holds the positions [t G, (t + 1) G), whatever the number of ranks. They are
+sorted by canonical node and cut into one slice per rank. If the number of nodes divides the number
+of canonical nodes, which divides the rows of a step, each node reads its own canonical nodes only.
 
     lengths "0:4 32:8", batch 4, from token 0 of an epoch of 10 rows of 8 tokens:
-    steps 0 and 1 hold rows 0, 1 and 2, 3 in halves of 4 tokens: 32 tokens are before
+    steps 0 and 1 hold rows 0, 1 and 2, 3 in halves of 4 tokens, 32 tokens in all
     step 2 holds rows 4 to 7 as they are; rows 8 and 9 make no step
 """
 
@@ -29,12 +29,12 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.base.units import COUNTS
 from streaming_ext.order.ranks import DataRank
 
-_MOST: Final = 2**31 - 1  # of whole numbers: sequences per step, tokens per sequence
+_MOST: Final = 2**31 - 1  # sequences per step, or tokens per sequence
 _ENTRY: Final = re.compile(r"(\d+(?:\.\d+)?)([kmbt]?):(\d+(?:\.\d+)?)", re.IGNORECASE)
 
 
 class Point(NamedTuple):
-    """A value, and the tokens of training from which on it holds."""
+    """A value, and the number of tokens of training from which it holds."""
 
     start: int
     value: Fraction
@@ -48,10 +48,10 @@ class Schedule:
 
     @classmethod
     def of_integers(cls, value: int | str, *, name: str) -> "Schedule":
-        """Read a schedule of whole numbers above 0, a number or a text.
+        """Read a schedule of whole numbers above 0 from a number or a text.
 
         Raises:
-            UsageError: it is none; the message says what is allowed.
+            UsageError: the value is no such schedule; the message says what is allowed.
         """
         schedule = cls._parse(value, name=name)
         for _, each in schedule.points:
@@ -66,7 +66,7 @@ class Schedule:
         """Read a schedule of proportions of at least 0, not 0 everywhere.
 
         Raises:
-            UsageError: it is none; the message says what is allowed.
+            UsageError: the value is no such schedule; the message says what is allowed.
         """
         schedule = cls._parse(value, name=name)
         if not any(each for _, each in schedule.points):
@@ -87,7 +87,7 @@ class Schedule:
 
     @property
     def constant(self) -> bool:
-        """True if it is one value throughout."""
+        """True if the schedule has a single value."""
         return len(self.points) == 1
 
     @property
@@ -112,12 +112,12 @@ class Schedule:
         return self.points[number - 1].value
 
     def __str__(self) -> str:
-        """Write the one text of all schedules that mean the same, as a state names it."""
+        """Write the schedule as a state names it; schedules that mean the same have one text."""
         return " ".join(f"{start}:{_decimal(value)}" for start, value in self.points)
 
 
 def _points(value: float | str) -> list[Point]:
-    """Read the points of a number, or of a schedule as a text; none if it is neither."""
+    """Read the points of a number or of a schedule as a text; none if the value is neither."""
     try:
         text = value.strip() if isinstance(value, str) else f"{Decimal(str(value)):f}"
     except ArithmeticError:
@@ -140,17 +140,17 @@ def starts_of(schedules: Iterable[Schedule]) -> list[int]:
 
 
 def _decimal(value: Fraction) -> str:
-    """Write a value without trailing zeros: all values were written as decimals."""
+    """Write a value as a decimal without trailing zeros; every value was given as a decimal."""
     return f"{(Decimal(value.numerator) / value.denominator).normalize():f}"
 
 
 @lru_cache(maxsize=256)
 def step_layout(*, rows: int, canonical_nodes: int, first_node: int) -> Ints:
-    """Sort the offsets of a step's positions as ranks take them, by canonical node: (rows,).
+    """Sort the offsets of a step's positions by canonical node, as ranks take them: (rows,).
 
         6 rows, 4 canonical nodes, the first position in node 3: nodes 3 0 1 2 3 0
         sorted by node, the offsets are 1 5, 2, 3, 0 4
-        of two ranks, the first takes 1 5 2, the second 3 0 4
+        with two ranks, the first takes 1 5 2, the second 3 0 4
 
     Args:
         rows: positions per step.
@@ -171,7 +171,7 @@ class Phase:
         length: tokens per sequence.
         global_batch: sequences per step, over all ranks.
         per_position: sequences that each position is cut into.
-        canonical_nodes: the canonical nodes by which ranks take the positions of a step.
+        canonical_nodes: the number of canonical nodes by which a step is divided among ranks.
         rank: this data-parallel rank.
     """
 
@@ -217,7 +217,7 @@ class Phase:
         return self.first + (position - self.position) // self.rows
 
     def positions(self, steps: Ints, *, shift: int) -> Ints:
-        """Find the positions of this rank in some steps, each once for each of its sequences.
+        """Find the positions of this rank in some steps, one entry for each sequence.
 
         Args:
             steps: the numbers of the steps: (steps,).
@@ -241,9 +241,9 @@ class Phase:
         return result
 
     def parts_of(self, sequences: Ints) -> Ints:
-        """Number the parts that positions are cut into, from the sequences that hold them.
+        """Number the sequences of this phase, given the longest sequences that hold them.
 
-            rows of 8 tokens in steps of 4: sequence 5 of 8 tokens holds sequences 10 and 11 of 4
+            a phase of 4 tokens per sequence: sequence 5 of 8 tokens holds its sequences 10 and 11
 
         Args:
             sequences: sequences of the longest length, as `positions` orders them.
@@ -297,7 +297,7 @@ class StepSizes:
         return cls(*(Schedule.of_integers(order[name], name=name) for name in names))
 
     def entries(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the tokens at which steps of a size begin, sequences per step and their length."""
+        """Yield each start in tokens, with the sequences per step and their length from it on."""
         for start in starts_of((self.global_batch, self.length)):
             yield start, *self.at(start)
 
@@ -312,7 +312,7 @@ class StepSizes:
         return not (self.global_batch.constant and self.length.constant)
 
     def at(self, tokens: int) -> tuple[int, int]:
-        """Find sequences and their length of a step that begins at a number of tokens."""
+        """Find the sequences of a step that begins at a number of tokens, and their length."""
         return int(self.global_batch.at(tokens)), int(self.length.at(tokens))
 
     def require_ranks(self, num_ranks: int) -> None:
@@ -330,7 +330,7 @@ class StepSizes:
                 )
 
     def require_epoch(self, positions: int) -> None:
-        """Refuse steps that no epoch holds: later epochs would be empty.
+        """Refuse steps that are larger than an epoch: later epochs would be empty.
 
         Args:
             positions: positions per epoch, rows of the longest length.
@@ -372,7 +372,7 @@ class StepSizes:
             position: the first position of the first step.
             end: positions of the epoch.
             tokens: tokens of training before position 0.
-            canonical_nodes: the canonical nodes by which ranks take the positions of a step.
+            canonical_nodes: the number of canonical nodes by which a step is divided among ranks.
             rank: this data-parallel rank.
             drop_last: True to leave out a short last step.
         """
@@ -399,7 +399,7 @@ class StepSizes:
                 canonical_nodes=canonical_nodes,
                 rank=rank,
             )
-            # Only past steps may not fit these ranks: they count as of one rank.
+            # Only past steps may not fit these ranks: they count as steps of one rank.
             phases.append(phase.of_all_ranks if batch % rank.size else phase)
             first, position = phase.stop, phase.end
         return phases

@@ -1,8 +1,8 @@
 """All passes over some streams, one of which may have grown during a pass.
 
-The sequences of an older generation are the first ones of the newer, so the positions of its pass
-that were read stay as they were. After them come the rest of that pass, in its order, and the new
-sequences, in the order of a pass over them alone, interleaved in rows of canonical nodes:
+A newer generation begins with the sequences of the older one, so the positions that were read stay
+as they were. After them come the rest of the old pass, in its order, and the new sequences, in the
+order of a pass over them alone. Both are interleaved in rows of one position per canonical node:
 
     a pass over 6 sequences, in the order 5 0 3 1 4 2, stands at position 2 when 4 more come
     a pass over the new ones alone has the order 8 6 9 7; rows have one position
@@ -20,7 +20,7 @@ from streaming_ext.format.shard import sequence_starts
 from streaming_ext.order.order import OrderSpec, PassOrder, Recent
 from streaming_ext.order.state import Growth
 
-_AT_ONCE = 2**18  # draws that are searched
+_AT_ONCE = 2**18  # draws that are searched together
 
 
 class StreamOrders:
@@ -28,8 +28,7 @@ class StreamOrders:
 
     Attributes:
         spec: the settings of the order.
-        bounds: the groups of each stream, of the sequences that are kept, numbered without those
-            that are left out.
+        bounds: the groups of each stream; their numbers count only sequences that are kept.
         sizes: sequences of a pass over each stream: (streams,).
         earlier: see `earlier_of`.
     """
@@ -59,10 +58,10 @@ class StreamOrders:
         # An epoch's end needs two passes of each stream.
         self._passes: Recent[tuple[int, int], PassOrder] = Recent(3 * len(bounds))
         self._grown: Recent[Growth, list[_Generation]] = Recent(1)
-        # The passes looked up last, by a number of each: pass * streams + stream.
+        # The passes of the last lookup, joined, with the code of each: pass * streams + stream.
         self._joined = np.zeros(1, np.int64), self._pass_order(0, 0)
-        # How many sequences are kept before each that is left out: if 2 and 3 of five are out, two
-        # are kept before both. So the kept sequences 0, 1 and 2 are 0, 1 and 2 + 2 on disk.
+        # The number of kept sequences before each one that is left out: if 2 and 3 of five are left
+        # out, 2 and 2. So the kept sequences 0, 1 and 2 are sequences 0, 1 and 2 + 2 on disk.
         self._kept_before = {
             stream: own - np.arange(len(own))
             for stream, own in enumerate(self._left_out)
@@ -78,7 +77,7 @@ class StreamOrders:
             growth: the growth of the one stream.
         """
         codes = draws // self.sizes[streams] * len(self.sizes) + streams
-        known, joined = self._joined  # another thread may look ahead meanwhile
+        known, joined = self._joined  # another thread may replace both meanwhile
         passes = np.minimum(np.searchsorted(known, codes), len(known) - 1)
         if (known[passes] != codes).any():
             known, passes = np.unique(codes, return_inverse=True)
@@ -101,7 +100,7 @@ class StreamOrders:
     ) -> list[int]:
         """Find the draws of some sequences within a range of draws.
 
-        All draws are searched if the pass grew: it has no inverse.
+        A pass that grew has no inverse, so all draws are searched.
         """
         found: list[int] = []
         if growth is not None:
@@ -118,7 +117,7 @@ class StreamOrders:
         return [draw for draw in found if draw in draws]
 
     def growth_from(self, growth: Growth | None, draw: int) -> Growth | None:
-        """Return the growth if a draw or a later one is of the grown pass, else None."""
+        """Return the growth if the grown pass holds a draw or a later one, else None."""
         if growth is None or draw >= (growth.number + 1) * self.sizes[0]:
             return None
         return growth
@@ -155,7 +154,7 @@ def _generations(orders: StreamOrders, growth: Growth) -> list[_Generation]:
     older = [(orders.earlier[fingerprint], count) for fingerprint, count in growth.steps]
     for bounds, count in [*older, (orders.bounds[0], 0)]:
         old = int(before[-1])
-        # A group may end within the sequences that are old: its other ones are a group now.
+        # A group may begin among the old sequences: its new ones form a group of their own.
         added = np.unique(np.maximum(bounds, old)) - old if old else bounds
         order = PassOrder.of(orders.spec, bounds=added, number=growth.number)
         found.append(_Generation(order, growth.number * int(added[-1]), old, received))
@@ -164,7 +163,7 @@ def _generations(orders: StreamOrders, growth: Growth) -> list[_Generation]:
 
 
 def _sequences_of_pass(generations: Sequence[_Generation], positions: Ints) -> Ints:
-    """Find the sequences at some positions of a pass that was in some generations."""
+    """Find the sequences at some positions of a pass over one or more generations."""
     *older, (order, first_draw, before, received) = generations
     if not older:
         return order.sequences(first_draw + positions)
@@ -187,8 +186,8 @@ def interleave(positions: Ints, *, first: int, second: int, row: int) -> tuple[F
     """Interleave two lists evenly in rows; the rest that makes no row comes at the end.
 
         lists a b c d e and v w x, rows of 2: the first list has 2 rows, both together have 3
-        of the first 1, 2, 3 rows, 1 * 2 // 3 = 0, 2 * 2 // 3 = 1, 3 * 2 // 3 = 2 are its own
-        so they are v w, a b, c d; the rest, e and x, comes at the end: v w a b c d e x
+        of the first 1, 2, 3 rows, it has 1 * 2 // 3 = 0, 2 * 2 // 3 = 1, 3 * 2 // 3 = 2
+        so the rows are v w, a b, c d; the rest, e and x, comes at the end: v w a b c d e x
 
     Args:
         positions: positions among both lists: (positions,).
@@ -215,7 +214,7 @@ def interleave(positions: Ints, *, first: int, second: int, row: int) -> tuple[F
 def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> dict[str, Ints]:
     """Find the bounds of the older generations of the one stream, by the hashes of their indexes.
 
-    There are none of several streams, or of packed rows. The newest generation is left out.
+    Several streams, and packed rows, have none. The newest generation is left out.
 
     Args:
         indexes: the indexes of the streams.
@@ -225,7 +224,7 @@ def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> di
     if len(indexes) > 1 or not plain or indexes[0].manifest is None:
         return {}
     index, manifest = indexes[0], indexes[0].manifest
-    # An extension may leave a split as it was: then both generations have one index.
+    # An extension may leave a split as it was: then both generations have the same index.
     return {
         summary.index.xxh128: sequence_starts(index.token_starts[: summary.shards + 1], length)
         for each in manifest.generations

@@ -1,1 +1,1 @@
-"""From shards to rows of tokens: cache, maps, threads that read ahead, sources."""
+"""From shards to rows of tokens: the cache, open shards, prefetching threads and sources."""

@@ -1,7 +1,7 @@
 """The ends of documents in shards, and the boundaries of documents in the rows of a batch.
 
-A document ends in one end-of-text id; an end-of-text id after another one is padding. Boundaries
-are few: they are found for the rows of many steps at once.
+A document ends in one end-of-text id; an end-of-text id after another one is padding. There are few
+boundaries, so they are found for the rows of many steps at once.
 """
 
 import threading
@@ -11,19 +11,19 @@ import numpy as np
 
 from streaming_ext.base.arrays import Flags, Ints, Small, Tokens, ranges
 
-IGNORED: Final = -100  # what torch's cross entropy leaves out
-_SCANNED: Final = 1 << 18  # tokens looked at together: what a core's own cache holds
+IGNORED: Final = -100  # the target that torch's cross entropy ignores
+_SCANNED: Final = 1 << 18  # tokens searched at once: they fit the cache of one core
 
 
 class Boundaries(NamedTuple):
     """The boundaries of documents and padding in the rows of several steps, laid end to end.
 
-    A segment is what a row holds of a document, or of padding.
+    A segment is the part of a document, or the padding, within one row.
 
     Attributes:
-        edges: first offset of every segment, then the end: (segments + 1,).
+        edges: the first offset of every segment, then the end: (segments + 1,).
         ignored: offsets without a target, besides the last of each row: (ignored,).
-        last_targets: target of the last token of each row, if targets are wanted: (rows,).
+        last_targets: the target of the last token of each row, if targets are wanted: (rows,).
     """
 
     edges: Small
@@ -36,7 +36,7 @@ class Ends(NamedTuple):
 
     Attributes:
         offsets: the offsets of the end-of-text ids.
-        padding: True for padding: an end after another one of the same shard.
+        padding: True for padding: an end directly after another one in the same shard.
         followed: True for ends before padding.
     """
 
@@ -46,15 +46,15 @@ class Ends(NamedTuple):
 
 
 class DocumentEnds:
-    """The ends of documents in all shards that were opened so far; those of closed ones stay.
+    """The ends of documents in all shards opened so far, including those closed since.
 
     Tokens are numbered across shards, in the order in which the shards were added. An end is one
-    word: the number of its token, times four, plus two if it is padding, plus one if the token
-    after it is padding. So the array of all words is sorted, and one search finds many ends.
+    word: four times the number of its token, plus two if it is padding, plus one if the next token
+    is padding. So the array of all words is sorted, and one search finds many ends.
     """
 
     def __init__(self, shards: int, eot_id: int) -> None:
-        """Begin without ends.
+        """Start without ends.
 
         Args:
             shards: the number of shards that can be added.
@@ -65,7 +65,7 @@ class DocumentEnds:
         self._origins: Ints = np.full(shards, -1)  # the number of each shard's first token
         self._tokens = 0
         self._room: Ints = np.empty(0, np.int64)
-        self._words = self._room  # what of it is in use
+        self._words = self._room  # the part of the room that is in use
 
     def unknown(self, shards: Ints) -> list[int]:
         """Return the shards that were not added yet, each once."""
@@ -81,7 +81,7 @@ class DocumentEnds:
             for at in range(0, len(tokens), _SCANNED)
         ]
         offsets = np.concatenate(found)
-        padding = np.diff(offsets, prepend=-2, append=-2) == 1  # the last one is of nothing
+        padding = np.diff(offsets, prepend=-2, append=-2) == 1  # the last value belongs to no end
         words = offsets * 4 + padding[:-1] * 2 + padding[1:]
         with self._guard:
             begin, end = len(self._words), len(self._words) + len(words)
@@ -94,7 +94,7 @@ class DocumentEnds:
             self._tokens += len(tokens)
 
     def in_runs(self, shards: Ints, begins: Ints, sizes: Ints) -> Ends:
-        """Those in some runs of tokens, as the runs are laid end to end.
+        """Return the ends in some runs of tokens; offsets count from the first run, end to end.
 
         Args:
             shards: the shard of each run: (runs,).
@@ -103,7 +103,7 @@ class DocumentEnds:
         """
         begins = self._origins[shards] + begins
         words = self._words
-        # In the order of the words: sorted numbers are found several times faster.
+        # Searching for sorted numbers is several times faster.
         order = np.argsort(begins)
         begins, sizes, laid = begins[order], sizes[order], (np.cumsum(sizes) - sizes)[order]
         first = np.searchsorted(words, begins * 4)

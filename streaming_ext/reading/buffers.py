@@ -1,11 +1,11 @@
 """Arrays in memory that is reused once training has released it.
 
-The C library returns large blocks to the system when they are freed, and the system clears every
-page of them when they are allocated again, which costs more than filling them.
+The C library returns large blocks to the system when they are freed. When they are allocated again,
+the system clears all their pages, which costs more than filling them.
 
-Each block begins at a page. Blocks of the C library stand 16 bytes further into a page than the one
-before, and some processors (Zen 3 and 4) take ten times as long to copy to a place that is a few
-bytes further into its page than the source: as targets are, which are tokens moved by one.
+Each block begins at a page. A block of the C library begins 16 bytes further into a page than the
+one before. Some processors (Zen 3 and 4) take ten times as long to copy to an address that lies a
+few bytes further into its page than the source. Targets are such a copy: tokens moved by one.
 """
 
 import math
@@ -16,30 +16,30 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-_KEPT: Final = 16  # blocks of a kind that wait for their next use
+_KEPT: Final = 16  # idle blocks of one kind
 
 
 class Buffers:
-    """Gives out arrays in memory that has no other reference.
+    """Arrays in reused memory to which nothing else refers.
 
-    The memory is a block that is no array, so every view of an array, and every tensor made of it
-    with `torch.from_numpy`, keeps that very array alive. When the last of them is gone, the array
-    dies, and its block waits for the next one. This depends on no interpreter's way of counting
+    The memory is a block that is no array, so every view of an array, and every tensor that
+    `torch.from_numpy` makes of it, keeps that array alive. When the last of them is gone, the array
+    dies, and its block is idle until the next one. This works however an interpreter counts
     references.
     """
 
     def __init__(self) -> None:
-        """Start with nothing."""
+        """Start without memory."""
         self._kinds: dict[tuple[tuple[int, ...], type], _Kind] = {}
 
     def take(self, shape: tuple[int, ...], dtype: type) -> npt.NDArray[Any]:
-        """An array of any content."""
+        """Return an array with undefined content."""
         try:
             kind = self._kinds[shape, dtype]
         except KeyError:
             kind = self._kinds[shape, dtype] = _Kind()
         try:
-            block = kind.idle.pop()  # the last that came back: a core's cache may still hold it
+            block = kind.idle.pop()  # the last one released: a core's cache may still hold it
         except IndexError:
             block = _MemoryBlock(kind, math.prod(shape) * np.dtype(dtype).itemsize)
         array: npt.NDArray[Any] = np.ndarray(shape, dtype, block.memory)
@@ -47,12 +47,12 @@ class Buffers:
         return array
 
     def __getstate__(self) -> dict[str, object]:
-        """Nothing goes to another process."""
+        """Send no memory to another process."""
         return {"_kinds": {}}
 
 
 class _Kind:
-    """The blocks for arrays of one shape and type: idle ones, and all."""
+    """The blocks for arrays of one shape and type, with the idle ones apart."""
 
     __slots__ = ("blocks", "idle")
 

@@ -1,10 +1,10 @@
-"""The raw shards of one split on a local disk: fetched once for all processes of a machine.
+"""The raw shards of one split on a local disk, fetched once for all processes of a machine.
 
-A shard under its final name is whole and was verified: it is written under another name and
-renamed. Processes agree through lock files, and by locks on the shards themselves: in a limited
-cache whoever maps a shard holds its file locked, so that it is not removed before the last map is
-gone. The kernel drops the locks of a process that was killed. The folder's name holds the hash of
-the index: the shards of a rewritten dataset never meet the old ones.
+A shard under its final name is whole and verified, since it is written under another name and then
+renamed. Processes coordinate through lock files, and through locks on the shards: in a limited
+cache, a process that maps a shard locks its file, which is not removed before the last map is gone.
+The kernel drops the locks of a killed process. The folder's name holds the hash of the index, so
+the shards of a rewritten dataset never mix with the old ones.
 """
 
 import contextlib
@@ -29,32 +29,32 @@ from streaming_ext.reading.made_once import written_atomically
 from streaming_ext.store.file_lock import alone
 from streaming_ext.store.remote import Remote
 
-UNPACKED: Final = ".unpacked"  # below a local dataset whose shards are compressed
-DOWNLOADS: Final = 4  # at once, a process and stream; while others are unpacked and verified
-ROOM: Final = ".lock"  # held while room is made; each shard has one of its own, see `_alone`
+UNPACKED: Final = ".unpacked"  # a folder in a local dataset whose shards are compressed
+DOWNLOADS: Final = 4  # at once, per process and stream; others are unpacked and verified meanwhile
+ROOM: Final = ".lock"  # held while room is made; each shard has its own lock, see `_alone`
 _ASIDE: Final = ".evicted"
 
 
 class ShardCache:
-    """The raw files of the shards of one split, which are fetched when they are needed.
+    """The raw files of the shards of one split, fetched when they are needed.
 
     Attributes:
-        in_place: True if the files are those of the dataset itself, which are never removed.
+        in_place: True if the dataset's own files are read, which are never removed.
     """
 
-    _came: float  # when the last shard did, on the monotonic clock
-    _gave_up: TransientStorageError | None  # of a download since then
+    _came: float  # when the last shard came, on the monotonic clock
+    _gave_up: TransientStorageError | None  # the error of a download since then
 
     def __init__(
         self, index: TokenIndex, source: Remote, *, local: Path | None, limit: int | None
     ) -> None:
-        """Choose the folder; nothing is written yet.
+        """Choose the folder without writing anything.
 
         Args:
-            index: the split.
+            index: the index of the split.
             source: the published dataset.
-            local: folder of the cache; None to read the shards of a mounted source in place.
-            limit: bytes that the folder may hold, None for no limit.
+            local: the folder of the cache; None to read the shards of a mounted source in place.
+            limit: the bytes that the folder may hold; None for no limit.
         """
         self.index = index
         self.source = source
@@ -71,12 +71,12 @@ class ShardCache:
 
     @property
     def name(self) -> str:
-        """A name for what is kept of this split, which no other dataset has."""
+        """The name of this split's files in the cache, which no other dataset has."""
         return f"{self.index.split or 'shards'}-{self.index.index_hash[:16]}"
 
     @property
     def beside(self) -> Path:
-        """The folder of what is made of this split, beside its raw shards."""
+        """The folder of the files that are made from this split, beside its raw shards."""
         root = self.source.path
         return root / UNPACKED if self.in_place and root is not None else self.folder.parent
 
@@ -86,24 +86,24 @@ class ShardCache:
         return self.limit is not None and not self.in_place
 
     def path(self, shard: int) -> Path:
-        """The path of the raw file of a shard, which may not be there yet."""
+        """Return the path of a shard's raw file, which may not exist yet."""
         return self.folder / self.index.raw_names[shard]
 
     def label(self, shard: int) -> str:
-        """A shard's name for messages, as published."""
+        """Return a shard's published name, for messages."""
         parts = (self.source.url.rstrip("/"), self.index.split, self.index.names[shard])
         return "/".join(part for part in parts if part)
 
     def fetch(self, shard: int, close: Callable[[int], None] = lambda shard: None) -> None:
-        """Have the raw file of a shard here, by this process or another one.
+        """Make sure that the raw file of a shard exists; this process or another one fetches it.
 
         Args:
             shard: the number of the shard.
             close: called with the number of each shard that is evicted, to drop its map.
 
         Raises:
-            CorruptDatasetError: the published file is missing, or twice not the indexed one.
-            StorageError: storage refuses, or the local disk does.
+            CorruptDatasetError: the published file is missing, or was twice not the indexed one.
+            StorageError: storage or the local disk refuses.
         """
         if self.path(shard).exists():
             return
@@ -112,7 +112,7 @@ class ShardCache:
                 f"Shard {self.label(shard)} is missing. Put it back, or publish the dataset again."
             )
         started = time.monotonic()
-        # The link first: waiting for it must not keep another process from a shard.
+        # The link comes first: a shard must not stay locked while this thread waits for the link.
         link = contextlib.ExitStack()
         with link:
             link.enter_context(self._link)
@@ -134,21 +134,21 @@ class ShardCache:
                 self._write(shard, raw, close)
 
     def _waited(self, started: float) -> float:
-        """Seconds since work on a shard started, or since the last one came."""
+        """Return the seconds since work on a shard started, or since the last one came if later."""
         return time.monotonic() - max(started, self._came)
 
     def discard(self, shard: int) -> None:
         """Remove a damaged copy so that the next `fetch` brings a new one.
 
         Raises:
-            StorageError: it cannot be removed.
+            StorageError: the copy cannot be removed.
         """
         with self._in_words(shard):
             self.path(shard).unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def _in_words(self, shard: int) -> Iterator[None]:
-        """Raise errors of the local disk as ours."""
+        """Turn an error of the local disk into a `StorageError`."""
         try:
             yield
         except OSError as error:
@@ -158,10 +158,10 @@ class ShardCache:
             ) from error
 
     def open(self, shard: int) -> BinaryIO:
-        """The raw file of a shard; a limited cache keeps it while it is open or mapped.
+        """Open the raw file of a shard; a limited cache keeps it while it is open or mapped.
 
         Raises:
-            OSError: it cannot be opened, or is not there.
+            OSError: the file cannot be opened, or does not exist.
         """
         file = self.path(shard).open("rb")
         if self.is_limited:
@@ -169,25 +169,25 @@ class ShardCache:
             if not os.fstat(file.fileno()).st_nlink:  # removed meanwhile
                 file.close()
                 raise FileNotFoundError(self.path(shard))
-            os.utime(file.fileno())  # it was used now
+            os.utime(file.fileno())  # mark it as used now
         return file
 
     def _download(self, shard: int, started: float, release: Callable[[], None]) -> bytes:
-        """The raw content of a published shard.
+        """Return the raw content of a published shard.
 
         Args:
             shard: the number of the shard.
-            started: when work on it started, on the monotonic clock.
-            release: lets another thread download, while this one unpacks.
+            started: the time on the monotonic clock when work on it started.
+            release: the function that lets another thread download while this one unpacks.
         """
         index = self.index
         name = f"{index.split}/{index.names[shard]}" if index.split else index.names[shard]
         size = int(index.sizes[shard])
         cause = ""
-        # The time counts that others of this machine tried in vain, this process or not.
+        # This counts the time in which other threads and processes here tried in vain.
         waited = self._waited(started)
         seconds = max(self.source.timeout - waited, self.source.timeout / 4)
-        for _ in range(2):  # once more if the first one is damaged
+        for _ in range(2):  # a second time if the first copy is damaged
             try:
                 data = self.source.read(name, limit=size, seconds=seconds, waited=waited)
             except FileMissingError as error:
@@ -209,18 +209,18 @@ class ShardCache:
         with self._in_words(shard):
             path.parent.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as room:
-                if self.limit is not None:  # nobody else writes before these bytes are there
+                if self.limit is not None:  # no other process may write before these bytes
                     room.enter_context(self._alone(ROOM, what=f"the cache {self.folder}"))
                     self._evict(self.limit - len(raw), close)
                 with written_atomically(path) as temporary:
                     temporary.write_bytes(raw)
 
     def _evict(self, limit: int, close: Callable[[int], None]) -> None:
-        """Bring what the folder takes on the disk below a limit, least recently used first.
+        """Shrink the folder on the disk to a limit by evicting the least recently used shards.
 
-        A shard that is read goes last: it is only moved aside, which tells its readers to let go of
-        it, and counts until they did. So what batches in the making hold all together may take more
-        than the limit, and nothing else does.
+        Shards that are being read go last. They are only moved aside, which makes their readers
+        close them, and count until then. So only the shards that unfinished batches hold can exceed
+        the limit.
         """
         held, used = [], self._moved_aside()
         for path in self.folder.rglob(f"*{Path(self.index.raw_names[0]).suffix}"):
@@ -247,7 +247,7 @@ class ShardCache:
             used -= size
 
     def _moved_aside(self) -> int:
-        """Bytes of the shards that were evicted and are still read; those that are not, go."""
+        """Count the bytes of evicted shards that are still read, and remove the others."""
         used = 0
         for path in self.folder.glob(f".*{_ASIDE}"):
             if not _removed(path):
@@ -260,22 +260,22 @@ class ShardCache:
 
     def _alone(self, lock: str, *, what: str) -> contextlib.AbstractContextManager[None]:
         """Hold one lock file of the folder against all others."""
-        # Another process may be fetching: it has its own deadline, and time to write.
+        # Another process may be fetching, with its own deadline and time to write.
         return alone(self.folder / lock, patience=2 * self.source.timeout + 10, what=what)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process begins anew."""
+        """Make a new cache in another process."""
         make = partial(ShardCache, local=self._local, limit=self.limit)
         return make, (self.index, self.source)
 
     def start_process(self) -> None:
-        """Drop what a fork copied: a lock may be held by a thread that this process has not."""
+        """Replace locks that a fork copied: a thread that is not in this process may hold them."""
         self._link = threading.BoundedSemaphore(DOWNLOADS)
         self._came, self._gave_up = 0.0, None
 
 
 def _removed(path: Path) -> bool:
-    """Remove a file, unless somebody reads it; whether it is gone."""
+    """Remove a file unless somebody reads it; return whether it is gone."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

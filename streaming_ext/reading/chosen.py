@@ -1,10 +1,10 @@
 """Chosen documents of a split, whose tokens are a stream of their own.
 
-A map in the cache holds the ranges of tokens of consecutive chosen documents, made once on a
-machine, so that the processes of a machine share its memory:
+A file in the cache holds the token ranges of consecutive chosen documents. It is made once per
+machine and mapped, so that the processes of the machine share its memory:
 
-words      int64 (ranges + 1, 2): the chosen tokens before each range, and its first token in the
-           split's stream; last the number of chosen tokens, and the end of the stream
+words      int64 (ranges + 1, 2): the chosen tokens before each range, and the first token of the
+           range in the split's stream; last the number of chosen tokens, and the end of the stream
 directory  JSON: the number of chosen documents, the hash of the words
 end        length of the directory, 8 bytes; its XXH3-128, 16 bytes
 
@@ -28,8 +28,8 @@ class ChosenDocuments(MappedWords):
 
     Attributes:
         documents: the number of chosen documents.
-        tokens: their tokens.
-        digest: the hash of what is chosen.
+        tokens: the number of tokens in the chosen documents.
+        digest: the hash of the choice.
     """
 
     version = VERSION
@@ -50,7 +50,7 @@ class ChosenDocuments(MappedWords):
         return before.clip(0, after)
 
     def offsets(self, tokens: Ints) -> Ints:
-        """Find some chosen tokens in the split's stream, by their numbers: (tokens,)."""
+        """Find chosen tokens in the split's stream by their numbers: (tokens,)."""
         number = np.searchsorted(self._before, tokens, side="right") - 1
         offsets: Ints = self._starts[number] + tokens - self._before[number]
         return offsets
@@ -63,8 +63,8 @@ class ChosenDocuments(MappedWords):
             length: tokens per row.
 
         Returns:
-            first segment of each row, then their number: (rows + 1,); first token and tokens of
-            each segment: (segments,).
+            the first segment of each row, then the number of segments: (rows + 1,); the first token
+            of each segment, and its tokens: (segments,) each.
         """
         first = np.searchsorted(self._before, starts, side="right") - 1
         counts = np.searchsorted(self._before, starts + length) - first
@@ -75,14 +75,14 @@ class ChosenDocuments(MappedWords):
         return np.append(0, np.cumsum(counts)), self._starts[number] + inside, lengths
 
     def numbered(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-        """Number the tokens of those of some documents that are chosen among the chosen tokens.
+        """Find the chosen ones of some documents, and number their tokens among the chosen tokens.
 
         Args:
-            starts: first token of each document in the split's stream: (documents,).
-            lengths: tokens of each: (documents,).
+            starts: the first token of each document in the split's stream: (documents,).
+            lengths: the tokens of each document: (documents,).
 
         Returns:
-            the number of the first token of each chosen one, and its tokens: (chosen,) each.
+            the number of the first token of each chosen document, and its tokens: (chosen,) each.
         """
         first = self.before(starts)
         chosen = self.before(starts + 1) > first

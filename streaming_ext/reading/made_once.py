@@ -28,7 +28,7 @@ NO_MAPS: Final = (
 def made_once(
     path: Path, *, opened: Callable[[Path], Opened], make: Callable[[BinaryIO], None]
 ) -> Opened:
-    """Open a file. If it is missing or damaged, one process makes it while others wait.
+    """Open a file; if it is missing or damaged, one process makes it while others wait.
 
     Args:
         path: the path of the file.
@@ -36,7 +36,7 @@ def made_once(
         make: the function that writes the file.
 
     Raises:
-        StorageError: it cannot be kept.
+        StorageError: the file cannot be kept.
     """
     try:
         with contextlib.suppress(FileNotFoundError, CorruptDatasetError):  # made below
@@ -57,7 +57,7 @@ def made_once(
 
 @contextlib.contextmanager
 def written_atomically(path: Path) -> Iterator[Path]:
-    """A temporary name to write a file under, renamed at the end; the caller holds its lock."""
+    """Yield a temporary name for a file and rename it at the end; the caller holds its lock."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):  # of processes that died
         leftover.unlink(missing_ok=True)
     temporary = path.parent / f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp"
@@ -72,13 +72,13 @@ _TAIL: Final = 24
 
 
 def write_directory(file: BinaryIO, directory: Mapping[str, Any]) -> None:
-    """End a file with a directory of it, as JSON, the length of that, and its XXH3-128."""
+    """End a file with its directory as JSON, the length of the directory and its XXH3-128."""
     data = json.dumps(directory).encode()
     file.write(data + len(data).to_bytes(8, "little") + xxhash.xxh3_128_digest(data))
 
 
 def write_words(file: BinaryIO, arrays: Iterable[Ints]) -> str:
-    """Write words of 8 bytes; returns their XXH3-128."""
+    """Write words of 8 bytes, and return their XXH3-128."""
     digest = xxhash.xxh3_128()
     for array in arrays:
         data = array.astype("<i8").tobytes()
@@ -88,21 +88,21 @@ def write_words(file: BinaryIO, arrays: Iterable[Ints]) -> str:
 
 
 def damaged(path: Path, cause: str) -> CorruptDatasetError:
-    """The error for a file that is to be made again."""
+    """Return the error for a file that must be made again."""
     return CorruptDatasetError(f"{path} is damaged: {cause}. Remove it: it is made again.")
 
 
 def map_file(path: Path, **expected: object) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
-    """The content of a file, mapped, and the directory at its end.
+    """Map the content of a file, and read the directory at its end.
 
     Args:
         path: the path of the file.
-        expected: fields of the directory.
+        expected: the values that fields of the directory must have.
 
     Raises:
-        FileNotFoundError: it does not exist.
-        CorruptDatasetError: it is no such file, or made for other fields.
-        StorageError: it cannot be mapped.
+        FileNotFoundError: the file does not exist.
+        CorruptDatasetError: it is no such file, or was made for other fields.
+        StorageError: the system cannot map the file.
     """
     size = path.stat().st_size
     if size < _TAIL:
@@ -123,7 +123,7 @@ def map_file(path: Path, **expected: object) -> tuple[npt.NDArray[np.uint8], dic
 
 
 class MappedWords:
-    """A file of words that `write_words` wrote, mapped.
+    """A mapped file of words that `write_words` wrote.
 
     Attributes:
         version: the version in the directory of the file.
@@ -139,12 +139,12 @@ class MappedWords:
 
         Args:
             path: the path of the file.
-            verify: compare its content with its hash.
+            verify: True to compare the content with its hash.
 
         Raises:
-            FileNotFoundError: there is none.
+            FileNotFoundError: the file does not exist.
             CorruptDatasetError: it is damaged, or was made by another version.
-            StorageError: it cannot be mapped.
+            StorageError: the system cannot map the file.
         """
         self.path = path
         data, self.directory = map_file(path, version=self.version)
@@ -153,5 +153,5 @@ class MappedWords:
         self.words: Ints = data.view("<i8")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the file itself, which this one has verified."""
+        """Map the file in another process, without verifying it again."""
         return partial(type(self), verify=False), (self.path,)

@@ -1,4 +1,4 @@
-"""Fetching and verifying the shards of coming steps in the background."""
+"""Threads that fetch and verify the shards of coming steps in the background."""
 
 import atexit
 import threading
@@ -16,15 +16,15 @@ from streaming_ext.reading.source import TokenSource
 from streaming_ext.reading.token_reader import FILLING, TokenReader
 
 THREADS = 8  # twice as many as download at once: the others unpack and verify
-_PATIENCE = 0.05  # seconds between looks at how far training is
-_AT_EXIT: Final = 2.0  # seconds for all threads to end; longer only if storage does not answer
+_PATIENCE = 0.05  # seconds between checks of the step of training
+_AT_EXIT: Final = 2.0  # seconds for all threads to end; enough if storage answers
 
 
 def sequences_ahead(plan: EpochPlan, source: TokenSource) -> int:
-    """Compute the default of `predownload`: the part of one rank in what keeps all ranks busy.
+    """Compute the default of `predownload`: one rank's part of the sequences that all ranks need.
 
-    Half a window of each canonical node, or three shards, and a shard for each thread; at least 64
-    steps.
+    For each canonical node this is half a window, or three shards if they are more; it is at least
+    a shard for each thread in all, and 64 steps for the rank.
 
     Args:
         plan: the plan of the rank.
@@ -42,7 +42,7 @@ def sequences_ahead(plan: EpochPlan, source: TokenSource) -> int:
 def _first_uses(
     source: TokenSource, upcoming: Iterable[tuple[range, Ints, Ints]]
 ) -> Iterator[tuple[int, int]]:
-    """Step and shard of each first use, leaving out what is ready."""
+    """Yield step and shard of the first use of each shard that is not ready."""
     ready = source.reader.shards.ready
     for steps, streams, sequences in upcoming:
         if ready.all():
@@ -59,9 +59,9 @@ def _first_uses(
 class Prefetcher:
     """Threads that open the shards of coming steps in their order, until a block ends.
 
-    If a shard does not come, the thread ends silently: the step that needs the shard meets the same
-    failure and raises it, and a shard that no step needs must not stop training. Unexpected errors
-    are raised by `require_well`, which the reader calls.
+    If a shard does not come, the thread ends silently. The step that needs the shard meets the same
+    failure and raises it, and a shard that no step needs must not stop training. `require_well`,
+    which the reader calls, raises unexpected errors.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class Prefetcher:
         ahead: int,
         now: Callable[[], int],
     ) -> None:
-        """Start.
+        """Start the threads.
 
         Args:
             source: the source of the rows.
             upcoming: steps with their streams and sequences: (steps, rows per step) each.
-            ahead: steps to run ahead of training.
-            now: the step that training is at.
+            ahead: the number of steps to be ahead of training.
+            now: the function that returns the current step of training.
         """
         self.reader = reader = source.reader
         self._upcoming = _first_uses(source, upcoming)
@@ -105,7 +105,7 @@ class Prefetcher:
             raise failure
 
     def stop(self) -> None:
-        """Let the threads end; one in the middle of a read ends after it."""
+        """Make the threads end; a thread that is reading ends after it."""
         self._stop.set()
 
     def __enter__(self) -> Self:
@@ -122,7 +122,7 @@ class Prefetcher:
                 if pair is None:
                     return
                 step, shard = pair
-                if step < self._now():  # that step has opened it; others may need the room
+                if step < self._now():  # the step has opened it; others may need the room
                     continue
                 if not self._may_open(step, int(self.reader.raw_sizes[shard])):
                     return
@@ -134,7 +134,7 @@ class Prefetcher:
                 self.stop()
 
     def _may_open(self, step: int, size: int) -> bool:
-        """Wait until a shard of a step may be opened; False if stopped."""
+        """Wait until a shard of a step may be opened; return False if stopped."""
         while not self._stop.is_set():
             now = self._now()
             with self._guard:
@@ -158,8 +158,8 @@ _running: "weakref.WeakSet[Prefetcher]" = weakref.WeakSet()
 def end_all(reader: TokenReader | None = None) -> None:
     """Stop the threads of a reader and wait until they have ended.
 
-    Without a reader: those of all readers of this process, before the interpreter ends, but not for
-    long. A thread that returns from native code after that aborts the process with "terminate
+    Without a reader, stop the threads of all readers before the interpreter ends, and wait only
+    briefly. A thread that returns from native code after that aborts the process with "terminate
     called without an active exception".
     """
     until = time.monotonic() + _AT_EXIT

@@ -1,6 +1,6 @@
-"""The shards that are open: fetched, verified and mapped; the least recently used ones are closed.
+"""Open shards: fetched, verified and mapped, until they are the least recently used ones.
 
-A batch keeps the maps that it reads, even if their shards are closed meanwhile: the disk space of
+A batch keeps the maps that it reads, even if their shards are closed meanwhile. The disk space of
 an evicted file is free when its last map is gone.
 """
 
@@ -29,7 +29,7 @@ _ATTEMPTS: Final = 20  # if a cache is so small that processes evict each other'
 
 
 def most_open() -> int:
-    """The number of shards that stay open: a quarter of the files that this process may have.
+    """Return the number of shards that stay open: a quarter of the files a process may open.
 
     Python keeps the file of a map open.
     """
@@ -51,11 +51,11 @@ class OpenShards:
         caches: Sequence[ShardCache],
         opened: Callable[[int, memoryview], object],
     ) -> None:
-        """Open nothing yet.
+        """Start without open shards.
 
         Args:
             caches: the caches of the streams.
-            opened: called with each shard and its bytes before it is ready.
+            opened: the function that is called with each shard and its bytes before it is ready.
         """
         self._opened = opened
         counts = [len(cache.index.samples) for cache in caches]
@@ -68,25 +68,25 @@ class OpenShards:
         self._verified = np.zeros(sum(counts), bool)
         self._guard = threading.Lock()
         self._opening: dict[int, Future[None]] = {}
-        self._views: dict[int, memoryview] = {}  # by their last use
+        self._views: dict[int, memoryview] = {}  # in the order of their last use
         for cache in caches:
             cache.start_process()
 
     def _cache_of(self, shard: int) -> tuple[ShardCache, int]:
-        """The cache of a shard, and its number in it."""
+        """Return the cache of a shard, and the shard's number in the cache."""
         stream = int(np.searchsorted(self._firsts, shard, side="right")) - 1
         return self._caches[stream], shard - int(self._firsts[stream])
 
     @property
     def num_open(self) -> int:
-        """Shards that are open."""
+        """The number of open shards."""
         return len(self._views)
 
     def views(self, shards: Iterable[int]) -> dict[int, memoryview]:
-        """The bytes of some shards, complete files; they stay while they are referenced.
+        """Return the files of some shards as bytes, which stay while they are referenced.
 
         Raises:
-            CorruptDatasetError: one is missing or damaged, also when fetched once more.
+            CorruptDatasetError: a shard is missing or damaged, also when fetched once more.
             StorageError: storage or the local disk refuses.
         """
         views = self._views
@@ -97,7 +97,7 @@ class OpenShards:
                     missing.append(shard)
                 else:
                     views[shard] = found[shard] = view
-            others = list(views)[: len(views) - len(found)]  # those used longest ago first
+            others = list(views)[: len(views) - len(found)]  # the least recently used first
         excess = len(views) + len(missing) - self.most
         for shard in others[: max(0, excess)]:
             self.close(shard)
@@ -106,9 +106,9 @@ class OpenShards:
         return found
 
     def open(self, shard: int) -> memoryview:
-        """Open one shard now; of several threads that call this, one opens it.
+        """Open one shard now; if several threads call this, one of them opens it.
 
-        Threads that wait for it get its failure; a later call tries again.
+        If that fails, the waiting threads get the same error; a later call tries again.
         """
         while (view := self._views.get(shard)) is None:
             cache, number = self._cache_of(shard)
@@ -136,7 +136,7 @@ class OpenShards:
         return view
 
     def close(self, shard: int) -> None:
-        """Close a shard; its map goes with the last batch that reads it."""
+        """Close a shard; its map stays until the last batch that reads it is gone."""
         with self._guard:
             if self._views.pop(shard, None) is not None:
                 self.ready[shard] = False
@@ -164,7 +164,7 @@ class OpenShards:
         )
 
     def _map(self, shard: int, cache: ShardCache, number: int) -> str:
-        """Map a shard, and verify it the first time; returns what is wrong with it, or nothing."""
+        """Map a shard, and verify it the first time; return its fault, or "" if there is none."""
         index = cache.index
         size = int(index.raw_sizes[number])
         try:
@@ -172,9 +172,9 @@ class OpenShards:
                 data = np.asarray(np.memmap(file, np.uint8, "r"))
         except FileNotFoundError:  # removed by another process since it was fetched
             return _VANISHED
-        except ValueError:  # numpy's, of an empty file
+        except ValueError:  # NumPy raises this for an empty file
             return f"0 bytes, the index says {size}"
-        except OSError as error:  # which says nothing of the shard
+        except OSError as error:  # the shard itself may be whole
             raise StorageError(
                 f"Shard {cache.label(number)} cannot be mapped: {error}. {NO_MAPS}"
             ) from error
@@ -190,7 +190,7 @@ class OpenShards:
         return ""
 
     def _close_evicted(self) -> None:
-        """Close the shards whose files another process evicted: their disk is free only then."""
+        """Close shards whose files another process evicted, which frees their disk space."""
         for shard in list(self._views):
             cache, number = self._cache_of(shard)
             if cache.is_limited and not cache.path(number).exists():

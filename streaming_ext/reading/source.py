@@ -1,9 +1,9 @@
 """Sources of tokens: rows of ids by stream and number. Sources wrap sources.
 
-`Sequences` cuts the streams of the shards, or their chosen documents, into rows, by arithmetic.
-`Excluding` leaves some of these out, and `Packed` puts whole documents together in rows. A source
-says by `identity` what a state names of it; the order, the loader and the masks are the same for
-all.
+`Sequences` cuts the streams of the shards, or their chosen documents, into rows by arithmetic.
+`Excluding` leaves some of these rows out, and `Packed` puts whole documents together in rows. Each
+source names its settings for a state in `identity`; the order, the loader and the masks are the
+same for all sources.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,8 +25,8 @@ class DocumentRanges(NamedTuple):
     """Some documents of a split: both of shape (documents,).
 
     Attributes:
-        starts: first token of each in the split's stream.
-        lengths: tokens of each, its end-of-text id counted.
+        starts: the first token of each document in the split's stream.
+        lengths: the tokens of each document, including its end-of-text id.
     """
 
     starts: Ints
@@ -34,14 +34,14 @@ class DocumentRanges(NamedTuple):
 
 
 class Spans(NamedTuple):
-    """Ranges of the streams that rows are made of; padding is in no range.
+    """Ranges of the streams that rows consist of; no range holds padding.
 
     Attributes:
-        streams: stream of each row: (rows,).
-        rows: number of the row of each span, ascending: (spans,).
-        starts: first token of each in its stream: (spans,).
-        lengths: tokens of each: (spans,).
-        rooms: tokens that each takes in its row, with its padding: (spans,).
+        streams: the stream of each row: (rows,).
+        rows: the row of each span, ascending: (spans,).
+        starts: the first token of each span in its stream: (spans,).
+        lengths: the tokens of each span: (spans,).
+        rooms: the tokens that each span takes in its row, with its padding: (spans,).
     """
 
     streams: Ints
@@ -52,7 +52,7 @@ class Spans(NamedTuple):
 
 
 class Rows:
-    """Some rows that were found and not read yet: segments of the streams, end to end.
+    """Rows that were located but not read yet: segments of the streams, end to end.
 
     Attributes:
         reader: the reader of the shards.
@@ -69,14 +69,14 @@ class Rows:
 
         Args:
             reader: the reader of the shards.
-            segments: first segment of each row, then their number: (rows + 1,); first token of each
-                segment in the reader's space of tokens, and its tokens: (segments,) each.
+            segments: the first segment of each row, then the number of segments: (rows + 1,); the
+                first token of each segment in the reader's space, and its tokens: (segments,) each.
             length: tokens per row.
             after: the token after each row in its stream: (rows,).
         """
         self.reader, self.length, self._after = reader, length, after
         self._firsts, self._starts, self._lengths = segments
-        self._rooms = self._lengths  # of each segment, with its padding
+        self._rooms = self._lengths  # tokens of each segment, with its padding
         self.runs: Runs = reader.runs(self._starts, self._lengths, self._firsts)
 
     def ready(self, rows: slice) -> bool:
@@ -85,12 +85,12 @@ class Rows:
         return bool(self.reader.shards.ready[shards[shards != FILLING]].all())
 
     def uses(self) -> tuple[Ints, Ints]:
-        """Row and shard of each use, by row; a shard may come more than once."""
+        """Return the row and the shard of each use, by row; a shard may occur more than once."""
         counts = np.diff(self.runs.firsts)
         return np.repeat(np.arange(len(counts)), counts), self.runs.shards
 
     def tokens(self, rows: slice) -> Tokens:
-        """The ids of some rows, in memory of their own: (rows, length)."""
+        """Copy the ids of some rows: (rows, length)."""
         return self.reader.copy(self.runs, rows, self.filling).reshape(-1, self.length)
 
     def start_inside(self, rows: slice, eot_id: int) -> Flags:
@@ -106,7 +106,7 @@ class Rows:
         Args:
             rows: the slice of the rows.
             real: False for rows that only fill up a batch: (rows,).
-            targets: look up the token after each row too.
+            targets: True to look up the token after each row too.
         """
         edges, padding, continued = self._edges(rows, real)
         last_targets = np.full(len(real) if targets else 0, IGNORED)
@@ -116,12 +116,12 @@ class Rows:
             after = self.reader.after(self._after[rows][continued], shards)
             last_targets[continued] = np.where(after < 0, IGNORED, after)
         edges = np.append(np.arange(len(real) + 1) * self.length, edges)
-        # The token before padding has nothing to predict.
+        # The token before padding has no target.
         ignored = np.union1d(padding, padding[padding % self.length > 0] - 1)
         return Boundaries(np.unique(edges.astype(np.int32)), ignored, last_targets)
 
     def _edges(self, rows: slice, real: Flags) -> tuple[Ints, Ints, Flags]:
-        """Edges, padding, and whether the text of each row continues after it, by the shards."""
+        """Find edges and padding in the shards, and whether the text of each row continues."""
         reader, runs = self.reader, self.runs
         some = runs.of(rows)
         shards, sizes = runs.shards[some], (runs.ends - runs.begins)[some] // reader.dtype.itemsize
@@ -137,7 +137,7 @@ class Rows:
         return edges, found.offsets[found.padding], continued
 
     def spans(self, rows: slice) -> Spans:
-        """The segments of some rows."""
+        """Return the segments of some rows as spans."""
         some, row = self._some(rows)
         starts = self._starts[some]
         streams, origins = self.reader.streams_of(starts)
@@ -150,7 +150,7 @@ class Rows:
         )
 
     def _some(self, rows: slice) -> tuple[slice, Ints]:
-        """The segments of some rows, and the row of each among these: (segments,)."""
+        """Return the segments of some rows, and the row of each among these: (segments,)."""
         firsts = self._firsts[rows.start : rows.stop + 1]
         row = np.repeat(np.arange(len(firsts) - 1), np.diff(firsts))
         return slice(firsts[0], firsts[-1]), row
@@ -159,13 +159,13 @@ class Rows:
 def segments_of_rows(
     streams: Ints, rows: Ints, look_up: Callable[[int, Ints], Sequence[Ints]]
 ) -> Sequence[Ints]:
-    """Join what a function finds in each stream: the segments of some rows, row by row.
+    """Look up the segments of some rows in each stream, and join them row by row.
 
     Args:
         streams: the stream of each row: (rows,).
-        rows: the number of each row, as the function takes it: (rows,).
-        look_up: gives the segments of some rows of a stream: first segment of each row, then their
-            number, and further columns with a value for each segment.
+        rows: the number of each row, as `look_up` takes it: (rows,).
+        look_up: the function that finds the segments of some rows of a stream: the first segment of
+            each row, then the number of segments, and further columns with a value per segment.
     """
     found = [(own, look_up(stream, rows[own])) for stream, own in by_value(streams)]
     if len(found) == 1:
@@ -185,7 +185,7 @@ class TokenSource(Protocol):
         reader: the reader of the shards.
         length: tokens of the longest rows.
         bounds: the first row of each group of the order, then the number of rows, per stream.
-        left_out: the rows of each stream that do not come, sorted; None for none.
+        left_out: the rows of each stream that training does not get, sorted; None for none.
         chosen: the documents of each stream that rows may hold; None for all.
         excluded: documents that no row holds, one table per stream; None for none.
     """
@@ -199,33 +199,33 @@ class TokenSource(Protocol):
 
     @property
     def sizes(self) -> list[int]:
-        """The number of rows of each stream that come."""
+        """The number of rows of each stream, without those left out."""
         sizes = [int(bounds[-1]) for bounds in self.bounds]
         out = self.left_out
         return sizes if out is None else [a - len(b) for a, b in zip(sizes, out, strict=True)]
 
     def identity(self) -> dict[str, Any]:
-        """The settings of the source that decide which rows there are, as a state names them."""
+        """Return the settings of the source that decide its rows, as a state names them."""
 
     def find_ends(self, eot_id: int) -> None:
-        """Find where documents end in each shard when it is opened, unless it is known."""
+        """Find the ends of documents in each shard when it is opened, unless they are known."""
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:
-        """Find rows of `length` tokens; for a sequence below zero, row 0: (rows,) each."""
+        """Locate rows of `length` tokens; a sequence below zero stands for row 0: (rows,) each."""
 
     def sequences_with(self, stream: int, documents: DocumentRanges) -> Ints:
-        """The rows of a stream that hold a token of some documents, sorted."""
+        """Return the rows of a stream that hold a token of some documents, sorted."""
 
 
 class Sequences(TokenSource):
-    """Rows of consecutive tokens, cut out of each dataset's stream, or of its chosen documents.
+    """Rows of consecutive tokens, cut out of each dataset's stream or its chosen documents.
 
     rows of 4 tokens of a stream of 10: row 0 holds tokens 0 to 3, row 1 tokens 4 to 7;
     tokens 8 and 9 are in no row. If the documents of tokens 0 to 2 and 5 to 9 are chosen,
     row 0 holds tokens 0, 1, 2 and 5, row 1 tokens 6 to 9
 
     Attributes:
-        tokens: tokens of each stream that rows are cut out of.
+        tokens: the tokens of each stream from which rows are cut.
     """
 
     left_out, excluded = None, None
@@ -236,7 +236,7 @@ class Sequences(TokenSource):
         length: int,
         chosen: Sequence["ChosenDocuments | None"],
     ) -> None:
-        """Lay out the streams; no shard is opened yet.
+        """Lay out the streams without opening a shard.
 
         Args:
             caches: the caches of the streams.
@@ -252,11 +252,11 @@ class Sequences(TokenSource):
         self.bounds = [sequence_starts(each, length) for each in starts]
 
     def identity(self) -> dict[str, Any]:
-        """Nothing: length and streams are named by the order and by fingerprints."""
+        """Return nothing: the order names the length, and fingerprints name the streams."""
         return {}
 
     def find_ends(self, eot_id: int) -> None:
-        """Have the reader look for ends of documents."""
+        """Make the reader find the ends of documents."""
         self.reader.find_ends(eot_id)
 
     def locate(self, streams: Ints, sequences: Ints, length: int) -> Rows:

@@ -1,4 +1,4 @@
-"""Tokens by their offset in the streams, copied out of mapped shards one batch at a time.
+"""Tokens by their offsets in the streams, copied from mapped shards one batch at a time.
 
 The streams of all datasets are laid end to end in one space of token numbers.
 """
@@ -17,16 +17,16 @@ from streaming_ext.reading.boundaries import DocumentEnds, Ends
 from streaming_ext.reading.cache import ShardCache
 from streaming_ext.reading.shards import OpenShards
 
-FILLING = -1  # instead of a shard: padding after a segment
+FILLING = -1  # in place of a shard: padding after a segment
 
 
 class Runs(NamedTuple):
-    """Runs of tokens to copy rows from, each within one shard, row by row.
+    """Runs of tokens from which rows are copied, each within one shard, row by row.
 
     Attributes:
-        firsts: first run of each row, then the number of runs: (rows + 1,).
+        firsts: the first run of each row, then the number of runs: (rows + 1,).
         shards: the shard of each run, or `FILLING`: (runs,).
-        begins, ends: the range of each run, in bytes of the shard's file: (runs,).
+        begins, ends: the range of each run in its shard's file, in bytes: (runs,).
     """
 
     firsts: Ints
@@ -35,12 +35,12 @@ class Runs(NamedTuple):
     ends: Ints
 
     def of(self, rows: slice) -> slice:
-        """The runs of some rows."""
+        """Return the slice of the runs of some rows."""
         return slice(self.firsts[rows.start], self.firsts[rows.stop])
 
 
 def by_value(values: Ints) -> Iterator[tuple[int, Ints]]:
-    """Each distinct value of some that are not negative, and its offsets: (offsets,)."""
+    """Yield each distinct value, with its offsets: (offsets,); no value may be negative."""
     order = np.argsort(values, kind="stable")
     changes = np.flatnonzero(np.diff(values[order], prepend=-1, append=-1)).tolist()
     for begin, end in pairwise(changes):
@@ -51,17 +51,17 @@ class TokenReader:
     """Reads rows of tokens from the shards of one or more streams.
 
     Attributes:
-        shards: those that are open.
-        shard_starts: first token of each shard, then the end: (shards + 1,).
-        stream_starts: first token of each stream, then the end: (streams + 1,).
+        shards: the open shards.
+        shard_starts: the first token of each shard, then the end: (shards + 1,).
+        stream_starts: the first token of each stream, then the end: (streams + 1,).
         headers: bytes of each shard's file before its first token: (shards,).
         hold_limit: bytes of shards that are held at once, unless one is larger; None for no limit.
         ahead_limit: bytes of shards that are opened ahead of their use; None for no limit.
-        patience: seconds after which a row that does not come is a failure.
+        patience: seconds to wait for a row before that is a failure.
     """
 
     def __init__(self, caches: Sequence[ShardCache], *, eot_id: int | None = None) -> None:
-        """Lay out the token space; no shard is opened yet.
+        """Lay out the token space without opening a shard.
 
         Args:
             caches: the caches of the streams.
@@ -84,25 +84,25 @@ class TokenReader:
         self.stream_starts: Ints = np.concatenate([[0], np.cumsum([c.sum() for c in counts])])
         self.raw_sizes: Ints = np.concatenate([index.raw_sizes for index in indexes])
         headers: Ints = np.concatenate([index.headers for index in indexes])
-        # Where token 0 of all streams would lie in each shard's file, in bytes: (shards,)
+        # The offset that token 0 of all streams would have in each shard's file: (shards,)
         self.headers = headers
         self._origins: Ints = headers - self.shard_starts[:-1] * self.dtype.itemsize
         limits = [cache.limit or 0 for cache in set(caches)]
         limited = any(cache.is_limited for cache in caches)
         self.hold_limit = sum(limits) // 4 if limited else None
         self.ahead_limit = sum(limits) // 2 or None
-        # What fetching a shard may take, with its retries and those of other processes.
+        # Fetching a shard may take this long, with the retries of all processes.
         self.patience = 6 * caches[0].source.timeout + 60
         self._eot = eot_id
         self._start()
 
     def find_ends(self, eot_id: int) -> None:
-        """Find the end-of-text ids of each shard when it is opened; before any is."""
+        """Find the end-of-text ids of each shard when it is opened; call this before that."""
         self._eot = eot_id
         self._start()
 
     def start_process(self) -> None:
-        """Leave what belongs to the process that this one was forked from."""
+        """Reset the state that was inherited through a fork."""
         if os.getpid() != self._process:
             self._start()
 
@@ -116,37 +116,37 @@ class TokenReader:
             self._ends.add(shard, self._tokens(shard, view))
 
     def ends(self, shards: Ints, begins: Ints, sizes: Ints) -> Ends:
-        """The ends of documents in some runs; see `DocumentEnds.in_runs`."""
-        assert self._ends is not None  # noqa: S101  (who asks has called `find_ends`)
+        """Return the ends of documents in some runs; see `DocumentEnds.in_runs`."""
+        assert self._ends is not None  # noqa: S101  (the caller has called `find_ends`)
         for shard in self._ends.unknown(shards):
             self.shards.views([shard])  # opening a shard finds its ends
         return self._ends.in_runs(shards, begins, sizes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the shards itself."""
+        """Make a reader in another process, which maps the shards itself."""
         return partial(TokenReader, eot_id=self._eot), (self.caches,)
 
     @property
     def num_shards(self) -> int:
-        """Shards of all streams."""
+        """The number of shards of all streams."""
         return len(self.raw_sizes)
 
     def streams_of(self, tokens: Ints) -> tuple[Ints, Ints]:
-        """The stream of each token, and the first token of that stream: (tokens,) each."""
+        """Return the stream of each token, and the first token of that stream: (tokens,) each."""
         streams = np.searchsorted(self.stream_starts, tokens, side="right") - 1
         return streams, self.stream_starts[streams]
 
     def shards_of(self, tokens: Ints) -> Ints:
-        """The shard of each token: (tokens,)."""
+        """Return the shard of each token: (tokens,)."""
         return np.searchsorted(self.shard_starts, tokens, side="right") - 1
 
     def runs(self, starts: Ints, lengths: Ints | int, firsts: Ints) -> Runs:
         """Cut segments of rows at the borders of shards.
 
         Args:
-            starts: first token of each segment: (segments,).
-            lengths: tokens of each.
-            firsts: first segment of each row, then the number of segments: (rows + 1,).
+            starts: the first token of each segment: (segments,).
+            lengths: the tokens of each segment, or one number for all.
+            firsts: the first segment of each row, then the number of segments: (rows + 1,).
         """
         stops = starts + lengths
         shards = self.shards_of(starts)
@@ -167,12 +167,12 @@ class TokenReader:
         )
 
     def copy(self, runs: Runs, rows: slice, filling: memoryview | None = None) -> Tokens:
-        """The tokens of some rows, end to end, in memory of their own: (tokens,).
+        """Copy the tokens of some rows, end to end: (tokens,).
 
         Args:
             runs: the runs of the rows.
             rows: the slice of the rows.
-            filling: bytes to copy runs of no shard from.
+            filling: the bytes from which runs of `FILLING` are copied.
 
         Raises:
             CorruptDatasetError: a shard is missing or damaged, also when fetched once more.
@@ -193,9 +193,9 @@ class TokenReader:
         return tokens
 
     def _held_together(self, shards: Sequence[int]) -> Iterator[slice]:
-        """Runs that are copied at once: they touch no more shards than may be open and held.
+        """Yield runs to copy together: they touch no more shards than may be open and held.
 
-        Shards 3 3 5 7 5 of which two may be open: the runs of 3 3 5, then those of 7 5.
+        If two of the shards 3 3 5 7 5 may be open: the runs of 3 3 5, then the runs of 7 5.
         """
         limit = self.hold_limit
         first, held, size = 0, set[int](), 0
@@ -211,7 +211,7 @@ class TokenReader:
         yield slice(first, len(shards))
 
     def single(self, offsets: Ints) -> Ints:
-        """Single tokens by their offsets: (offsets,). One shard is held at a time."""
+        """Return single tokens by their offsets: (offsets,). Hold one shard at a time."""
         found = np.empty(len(offsets), np.int64)
         for shard, own in by_value(self.shards_of(offsets)):
             tokens = self._tokens(shard, self.shards.views([shard])[shard])
@@ -219,12 +219,12 @@ class TokenReader:
         return found
 
     def _tokens(self, shard: int, view: memoryview) -> Tokens:
-        """The tokens of a shard, in its memory: (tokens,)."""
+        """View the tokens of a shard: (tokens,)."""
         tokens: Tokens = np.frombuffer(view, self.dtype, offset=self.headers[shard])
         return tokens
 
     def after(self, offsets: Ints, shards: Ints) -> Ints:
-        """The tokens at some offsets, -1 for those outside the given shards: (offsets,) each."""
+        """Return the tokens at some offsets, -1 for those outside their shards: (offsets,) each."""
         after = np.full(len(offsets), -1)
         inside = offsets < self.shard_starts[shards + 1]
         after[inside] = self.single(offsets[inside])
