@@ -1,1 +1,1 @@
-"""Thin Prefect tasks: one file a step of the pipeline."""
+"""Thin Prefect tasks: the steps of a part, and the task after all parts."""

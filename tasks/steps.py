@@ -24,9 +24,9 @@ from tasks.core.reporting.report import PartTimes
 
 
 def retry_pauses(count: int) -> list[float]:
-    """Seconds before each retry of a task.
+    """Return the seconds to wait before each retry of a task.
 
-    They follow the time limit of storage: a user who sets a short one does not wait long here.
+    They scale with the time limit of storage, so a user who sets a short one does not wait long.
     """
     try:
         factor = patience()
@@ -36,7 +36,7 @@ def retry_pauses(count: int) -> list[float]:
 
 
 def is_transient(task: Task[..., object], task_run: TaskRun, state: State) -> bool:
-    """Return whether Prefect tries a task again: only if that may help."""
+    """Return whether Prefect tries a task again; it does so only if that may help."""
     try:
         state.result()
     except ShardmillError as error:
@@ -57,7 +57,7 @@ OURS: Final[dict[str, Any]] = {
 
 @task(**OURS)
 def do_step(run: Run, part: Part, step: Step) -> PartTimes | None:
-    """Do one step of a part; returns what the part took once all its steps are done.
+    """Do one step of a part; return the times of the part once all its steps are done.
 
     Raises:
         ShardmillError: the error of the worker.
@@ -67,13 +67,13 @@ def do_step(run: Run, part: Part, step: Step) -> PartTimes | None:
 
 @cache
 def task_of(step: str) -> Task[[Run, Part, Step], PartTimes | None]:
-    """The task of a step, under the name that people see."""
+    """Return the task of a step, named as Prefect shows it."""
     return do_step.with_options(name=step, task_run_name=f"{step} {{part}}")
 
 
 @task(**OURS)
 def finish(build: Build, output: Storage, progress: RunProgress) -> Build | None:
-    """Make the parts one output, or prepare the next phase; returns that phase."""
+    """Turn the parts into one output, or prepare the next phase and return it."""
 
     def on_status(words: str) -> None:
         progress.enter(f"{build.words.finishing}, {words}")
@@ -86,6 +86,6 @@ def finish(build: Build, output: Storage, progress: RunProgress) -> Build | None
 
 
 def finish_task(build: Build) -> Task[[Build, Storage, RunProgress], Build | None]:
-    """The task that follows all parts, under the name that people see."""
+    """Return the task that follows all parts, named as Prefect shows it."""
     name = build.words.finish_task
     return finish.with_options(name=name, task_run_name=name)

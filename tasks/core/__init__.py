@@ -1,1 +1,1 @@
-"""The pipeline itself, with no Prefect in it: how source files become parts of a dataset."""
+"""The pipeline itself, without Prefect: it turns source files into parts of a dataset."""

@@ -1,6 +1,6 @@
 """The configurations of `shard`, `extend` and `import`.
 
-Each is one object in command line, YAML and flow parameters.
+Each configuration is one object for the command line, YAML and flow parameters.
 """
 
 from typing import Annotated, ClassVar
@@ -67,15 +67,15 @@ class ShardConfig(
 ):
     """The sources, the dataset to make of them, and how the work is done.
 
-    Only the sources, the two sizes of parts, `nodes` with `node_rank`, and what `spec` takes decide
-    the bytes of the dataset (with `shuffle`, the sizes of parts do not); `workers`, `scratch`,
-    `engine`, `executor` and `partitions` never do.
+    Only the sources, the two sizes of parts, `nodes` with `node_rank`, and the fields in `spec`
+    decide the bytes of the dataset; with `shuffle`, the sizes of parts do not. `workers`,
+    `scratch`, `engine`, `executor` and `partitions` never do.
     """
 
     arguments: ClassVar[tuple[str, ...]] = ("sources",)
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
-        """The fields of the configuration that decide the bytes.
+        """Return the fields of the configuration that decide the bytes.
 
         Raises:
             UsageError: a shard of this size holds no sample, or there are no such evaluation texts.
@@ -108,17 +108,17 @@ class Extension(Options):
 
 
 class ExtendConfig(ExecutionOnHosts, Fetching, PartOptions, HubOptions, Extension):
-    """An extension, and how it is made.
+    """The extension of a dataset, and how the work is done.
 
-    Only the sources and the two sizes of parts decide the bytes that are added; all else that does
-    is the dataset's own.
+    Of these fields, only the sources and the two sizes of parts decide the added bytes; the dataset
+    decides the rest.
     """
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset", "sources")
 
     @property
     def output(self) -> str:
-        """The dataset, which takes the parts."""
+        """The dataset, to which the parts are added."""
         return self.dataset
 
 
@@ -145,11 +145,11 @@ class ImportConfig(Execution, Output, Fetching, PartOptions, TokenizerOptions, I
 
     @property
     def imported(self) -> ImportedIds:
-        """The options of reading ids."""
+        """The options for reading ids."""
         return ImportedIds(set_format=self.format, dtype=self.dtype)
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
-        """The fields of the configuration that decide the bytes.
+        """Return the fields of the configuration that decide the bytes.
 
         Raises:
             UsageError: a shard of this size holds no sample.
@@ -157,7 +157,7 @@ class ImportConfig(Execution, Output, Fetching, PartOptions, TokenizerOptions, I
         spec = DatasetSpec(
             **self.spec_fields,
             tokenizer=tokenizer,
-            text_column="ids",  # a name that says nothing
+            text_column="ids",  # has no meaning for ids
             imported=self.imported,
         )
         spec.shard_format.require_possible()

@@ -1,4 +1,4 @@
-"""The one system that datasets are made on."""
+"""The check that this system is Linux, the only one on which datasets are made."""
 
 import sys
 
@@ -10,8 +10,8 @@ SYSTEM = sys.platform
 def require_linux() -> None:
     """Refuse to make a dataset on another system, before any work.
 
-    Workers bound their memory, hand down open files and watch each other through what only Linux
-    has; without it they would be slow, unbounded, and fail half-way.
+    Workers limit their memory, pass on open files and watch each other with features that only
+    Linux has. Elsewhere they would be slow, use unlimited memory, and fail half-way.
 
     Raises:
         UsageError: this is not Linux.

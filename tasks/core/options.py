@@ -1,6 +1,6 @@
-"""Options that several commands have, a class for each group of them.
+"""Options that several commands have, one class per group.
 
-The configuration of a command inherits its groups. The fields of its last base stand first.
+The configuration of a command inherits from its groups. The fields of the last base come first.
 """
 
 import os
@@ -36,12 +36,12 @@ _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
 
 
 def cores() -> int:
-    """The number of worker processes unless one is given."""
+    """Return the number of cores, the default number of worker processes."""
     return os.cpu_count() or 1
 
 
 class Execution(Options):
-    """The means of the work, which decide no byte."""
+    """The means of the work, which do not change any byte of the output."""
 
     heading: ClassVar[str] = "Execution"
 
@@ -201,7 +201,7 @@ class EvaluationOptions(Options):
         return self
 
     def excluded_texts(self, *, mark_only: bool) -> ExcludedTexts | None:
-        """The evaluation texts as a specification pins them; None if there are none."""
+        """Return the evaluation texts as a specification pins them, or None if there are none."""
         if not self.exclude_texts:
             return None
         return texts_in(

@@ -1,4 +1,4 @@
-"""Text that the project makes itself: pseudo-English documents, and a vocabulary made of them."""
+"""Synthetic text: pseudo-English documents, and a vocabulary trained on them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _COMMON = "the of and to in a is that it for was on as with"
 _TRAINING_CHARACTERS = 2_000_000
 _NUM_WORDS = 4_000
 _NUM_SENTENCES = 3_000
-# Lengths, in sentences of about 75 bytes, and their weights: a mean of about 4.5 KB and a long
-# tail, as web text has.
+# Lengths, in sentences of about 75 bytes, and their weights. The mean is about 4.5 KB, with a long
+# tail, as in web text.
 _LENGTHS = {1: 3, 4: 8, 10: 18, 20: 22, 35: 20, 60: 14, 110: 9, 200: 4, 500: 1.5, 1500: 0.3}
 _ODDITIES = (
     "It's 3.14159 or 2,718,281; they're sure we'd've said \"I'll\" -- or O'Neill's?",
@@ -33,9 +33,9 @@ _ODDITIES = (
 
 
 def make_documents(num_documents: int, seed: int) -> list[str]:
-    """Documents with the lengths of web text; a function of the arguments alone."""
+    """Return documents with the lengths of web text; they depend on the arguments alone."""
     rng = random.Random(seed)  # noqa: S311 - no secret
-    words = _words(random.Random(0))  # noqa: S311 - one language for all seeds
+    words = _words(random.Random(0))  # noqa: S311 - same words for all seeds
     weights = [1 / (rank + 3) for rank in range(len(words))]
     drawn = iter(rng.choices(words, weights, k=_NUM_SENTENCES * 20))
     sentences = []
@@ -48,9 +48,9 @@ def make_documents(num_documents: int, seed: int) -> list[str]:
 
 
 def train_vocabulary(documents: Sequence[str], vocab_size: int, path: Path) -> None:
-    """Train byte-level BPE with GPT-2's pattern and write its ranks; `vocab_size` counts ranks.
+    """Train byte-level BPE with GPT-2's pattern and write `vocab_size` ranks.
 
-    The ids of the 256 bytes come first, as a rank file needs them; end-of-text is not among them.
+    The 256 bytes come first, as a rank file requires. The end-of-text token is not among the ranks.
     """
     import tokenizers
     from tokenizers import models, pre_tokenizers, trainers
@@ -76,7 +76,7 @@ def train_vocabulary(documents: Sequence[str], vocab_size: int, path: Path) -> N
 def write_parquet_files(
     folder: Path, num_files: int, documents_per_file: int, seed: int
 ) -> list[Path]:
-    """Write files as FineWeb-Edu has them: text, id and url, zstd, row groups of 500."""
+    """Write files like FineWeb-Edu's: columns text, id and url, zstd, row groups of 500."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -116,7 +116,7 @@ def _document(rng: random.Random, sentences: Sequence[str], length: int) -> str:
     for _ in range(1 + count // 30):
         if rng.random() < 0.3:
             chosen.insert(rng.randrange(count + 1), rng.choice(_ODDITIES))
-    # Paragraphs of a few sentences.
+    # Paragraphs have 3 to 9 sentences.
     starts = range(0, len(chosen), rng.randint(3, 9))
     size = starts.step
     return "\n\n".join(" ".join(chosen[start : start + size]) for start in starts)

@@ -60,7 +60,7 @@ class KeptHashes:
 
     @classmethod
     def read(cls, manifest: Manifest, files: DatasetFiles, wanted: Ints) -> Self:
-        """The hashes of the wanted documents, which are sound; `wanted` are `codes`.
+        """Return the hashes of the wanted documents, which are sound; `wanted` are `codes`.
 
         A subset keeps no sketches: they are made again from its ids.
         """
@@ -90,13 +90,13 @@ class KeptHashes:
         return cls(own[order], hashes[order])
 
     def look_up(self, wanted: Ints) -> npt.NDArray[Any]:
-        """The hashes or sketches of some of the documents: (wanted, 2 or bins)."""
+        """Return the hashes or sketches of some of the documents: (wanted, 2 or bins)."""
         found: npt.NDArray[Any] = self.hashes[np.searchsorted(self.codes, wanted)]
         return found
 
 
 def shown(code: int) -> str:
-    """The document that has this number, in words."""
+    """Return the document that has this number, in words."""
     return f"row {code & (2**ROW_BITS - 1)} of part or source {code >> ROW_BITS}"
 
 
@@ -115,7 +115,7 @@ def exist(groups: Ints, rows: Ints, most: Sequence[int]) -> Flags:
 def _digests(
     manifest: Manifest, files: DatasetFiles, file: FileRecord, most: int
 ) -> Digests | KeptSketches:
-    """The hashes or sketches in a file, at most this many.
+    """Return the hashes or sketches in a file, at most this many.
 
     Raises:
         CorruptDatasetError: the file is damaged.

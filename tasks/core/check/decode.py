@@ -188,7 +188,7 @@ def decode_cut(data: bytes, *, cut_start: bool, cut_end: bool) -> str:
 def find_documents(
     storage: Storage, split: Split, text: str, *, is_all: bool, generation: str | None = None
 ) -> Iterator[SourceRow]:
-    """The documents of a split that hold some words, or have the ids of a text, in order.
+    """Yield the documents of a split that hold some words, or have the ids of a text, in order.
 
     All shards of the split are read.
 

@@ -121,20 +121,20 @@ def compare_with_sources(
 
 
 def _spans(dataset: Opened, number: int) -> tuple[SpanRecord, ...]:
-    """The spans that a part, or a source of a shuffled dataset, was made of."""
+    """Return the spans that a part, or a source of a shuffled dataset, was made of."""
     if dataset.sources:
         return tuple(spans_of([dataset.sources[number]]))
     return dataset.records[number].made_of
 
 
 def _size(spans: Sequence[SpanRecord]) -> int:
-    """The bytes of some spans."""
+    """Return the bytes of some spans."""
     sizes = (each.span or (0, each.source.size) for each in spans)
     return sum(end - begin for begin, end in sizes)
 
 
 def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints) -> pa.Table:
-    """The documents that a part lists of some sources, or of itself, and the copies.
+    """Return the documents that a part lists of some sources, or of itself, and the copies.
 
     A copy has no hash of its ids, but the code of its `first` copy.
     """
@@ -162,7 +162,7 @@ def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints)
 
 
 def _hashes_of_ids(stream: Ids, ends: Ints, chosen: npt.NDArray[np.bool_] | None = None) -> Keys:
-    """The hash of the ids of each document, or of chosen ones, (documents,).
+    """Return the hash of the ids of each document, or of chosen ones, (documents,).
 
     Args:
         stream: ids, with an end-of-text id after each document, (tokens,).
@@ -350,7 +350,7 @@ class _Comparison:
         self.out.count(compared=len(rows))
 
     def _local(self, source_span: SpanRecord, folder: Path) -> tuple[SourceSpan, Path]:
-        """The bytes that a span was made from; remote ones are fetched.
+        """Return the bytes that a span was made from; remote ones are fetched.
 
         Raises:
             CorruptDatasetError: the source holds other bytes now.
@@ -376,7 +376,7 @@ class _Comparison:
 def _counts_of(
     record: PartRecord, made: Counts, *, left_out: int = 0, copied_bytes: int = 0
 ) -> dict[str, Any]:
-    """The counts of a record as they were made again.
+    """Return the counts of a record as they were made again.
 
     Args:
         record: the record.

@@ -197,7 +197,7 @@ def verify_export(
 
 
 def _records(storage: Storage, manifest: ExportManifest, out: Outcome) -> dict[int, ExportRecord]:
-    """The records that are as listed, by part in order."""
+    """Return the records that are as listed, by part in order."""
     files, records = DatasetFiles(storage, all_sizes(storage)), {}
     for part, listed in enumerate(manifest.records):
         with out.about(listed.path):

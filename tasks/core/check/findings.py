@@ -154,7 +154,7 @@ class Outcome:
             self.found(named, str(error).removeprefix(f"{named}: "))
 
     def sorted(self) -> tuple[Finding, ...]:
-        """The findings by file, each once."""
+        """Return the findings by file, each once."""
         return tuple(sorted({*self.findings}))
 
     def is_sound(self, *folders: str) -> bool:
@@ -174,7 +174,7 @@ class Outcome:
 
 
 def differences(listed: BaseModel, made: BaseModel) -> str:
-    """The values that differ, each by its path, in words; empty if none does."""
+    """Return the values that differ, each by its path, in words; empty if none does."""
     old, new = (each.model_dump(mode="json") for each in (listed, made))
     found = [
         f"{path} is {was!r:.99}, made again {now!r:.99}" for path, was, now in differing(old, new)

@@ -161,7 +161,7 @@ def describe_near(storage: Storage, *, generation: str | None = None) -> NearDes
 
 
 def _text_at(origin: SourceRow, options: ReadOptions) -> str:
-    """The beginning of the text of a row of a source; in brackets, why it is not known."""
+    """Return the beginning of the text of a row of a source; in brackets, why it is not known."""
     if options.ids is not None:
         return "[its source holds no text]"
     try:
@@ -181,7 +181,7 @@ def _text_at(origin: SourceRow, options: ReadOptions) -> str:
 
 
 def _lists(storage: Storage, manifest: Manifest) -> Iterator[tuple[PartOfDataset, NearDuplicates]]:
-    """Each part, and the near copies that it left out."""
+    """Yield each part, and the near copies that it left out."""
     for number in range(len(manifest.parts)):
         part = PartOfDataset(storage, manifest, number)
         found = duplicates_of(part.files, part.record)
@@ -192,7 +192,7 @@ def _lists(storage: Storage, manifest: Manifest) -> Iterator[tuple[PartOfDataset
 def _witnesses(
     storage: Storage, manifest: Manifest, wanted: Ints, tokenizer: Tokenizer
 ) -> dict[int, Witness]:
-    """The documents with these codes, with their texts."""
+    """Return the documents with these codes, with their texts."""
     shown: dict[int, Witness] = {}
     for number in range(len(manifest.parts)):
         part = PartOfDataset(storage, manifest, number)
@@ -289,7 +289,7 @@ class DatasetDescription:
         return self.manifest.text_bytes / self.lengths.tokens if self.lengths.tokens else 0.0
 
     def facts(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """Return all of it as plain values, for JSON."""
         manifest = self.manifest
         facts = {
             "dataset": self.dataset,
@@ -358,7 +358,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
 
 
 def _read_runs(files: DatasetFiles) -> Iterator[RunReport]:
-    """The latest reports; what cannot be read is left out, for nothing depends on it."""
+    """Yield the latest reports; what cannot be read is left out, for nothing depends on it."""
     paths = [
         path
         for path, size in files.sizes.items()

@@ -104,7 +104,7 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
 
 
 def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> dict[int, PartRecord]:
-    """The records that can be used, by part; without a manifest, of all parts."""
+    """Return the records that can be used, by part; without a manifest, of all parts."""
     paths = [path for path in files.sizes if path.startswith(f"{PARTS_FOLDER}/")]
     listed: dict[str, FileRecord] = {}
     if manifest is not None:
@@ -142,7 +142,7 @@ def _made_again(
     spec = _spec_of_all(manifest, merged, records)
 
     def counts_of(each: Manifest | Generation, end: int) -> dict[str, Any]:
-        """The splits of the first parts, and the summary of their sources."""
+        """Return the splits of the first parts, and the summary of their sources."""
         splits, shuffled = each.splits, each.shuffled
         own = [records[number] for number in range(end) if number in records]
         if len(own) == end and all({*part.splits} == {*spec.splits} for part in own):
@@ -219,7 +219,7 @@ def _compare(data: bytes, made: Manifest, records: Mapping[int, PartRecord], out
 def _other_members(
     manifest: Manifest, records: Mapping[int, PartRecord], tokenizer_files: tuple[FileRecord, ...]
 ) -> Iterator[int]:
-    """The merged datasets whose manifest, made again of their parts, is another one.
+    """Yield the merged datasets whose manifest, made again of their parts, is another one.
 
     A member is a dataset, or what an extension added to the members before it. Subsets are left
     out, and members whose tokenizer may have had other files.
@@ -299,7 +299,7 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
 
 
 def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles) -> FileRecord:
-    """An index as a generation lists it: `index.json` may be that of an older generation.
+    """Return an index as a generation lists it: `index.json` may be that of an older generation.
 
     That is sound if it is read as an older generation, or if an extension was killed before its
     last step.
@@ -317,7 +317,7 @@ def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFi
 def _sources(
     shuffled: ShuffleSummary | None, files: DatasetFiles, out: Outcome
 ) -> Sequence[Source]:
-    """The sources of a shuffled dataset; none if their table is damaged."""
+    """Return the sources of a shuffled dataset; none if their table is damaged."""
     if shuffled is not None:
         with out.about(shuffled.sources.path):
             return sources_of(files.read(shuffled.sources))
@@ -327,7 +327,7 @@ def _sources(
 def _tokenizer(
     files: DatasetFiles, manifest: Manifest | None, spec: DatasetSpec, out: Outcome
 ) -> Tokenizer | None:
-    """The saved tokenizer, if it is the one that the ids belong to."""
+    """Return the saved tokenizer, if it is the one that the ids belong to."""
     if not out.is_sound(TOKENIZER_FOLDER):
         return None
     with out.about(TOKENIZER_FOLDER):
@@ -358,7 +358,7 @@ def _check_probes(
 def _find_extras(
     files: DatasetFiles, manifest: Manifest, records: Mapping[int, PartRecord], out: Outcome
 ) -> None:
-    """Files that nothing lists, and what killed runs left."""
+    """Return files that nothing lists, and what killed runs left."""
     known = {MANIFEST, BUILD, *(file.path for file in beside_parts(manifest))}
     known |= {file.path for record in records.values() for file in record.files()}
     known |= {record_path(part.part) for part in manifest.parts}

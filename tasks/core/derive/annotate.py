@@ -114,7 +114,7 @@ def _column_of(exclude: ExcludedTexts | None) -> str:
 
 
 def _counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts | None) -> Ints:
-    """A number for each document, from its decoded text: (documents,).
+    """Return a number for each document, from its decoded text: (documents,).
 
     Args:
         part: the part that holds the documents.
@@ -136,7 +136,7 @@ def _counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts | Non
 
 
 def _rows_of(table: ValueTable, part: PartOfDataset, key: str | None) -> Ints:
-    """The row of the table about each document of a part, -1 without one: (documents,)."""
+    """Return the row of the table about each document of a part, -1 without one: (documents,)."""
     if key is None:
         listed, origins = listed_documents(part.files, part.record), part.source_rows()
         for url, from_byte in origins.files:
@@ -156,7 +156,7 @@ def _rows_of(table: ValueTable, part: PartOfDataset, key: str | None) -> Ints:
 
 
 def _key_of(part: PartOfDataset, key: str) -> pa.Array:
-    """The column that names the documents of a part, (documents,)."""
+    """Return the column that names the documents of a part, (documents,)."""
     added = part.added()
     if key in added:
         return added[key]
@@ -209,7 +209,7 @@ class AnnotateBuild(DerivedBuild):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """The parts whose values the manifest names."""
+        """Return the parts whose values the manifest names."""
         files = () if self.before is None else self.before.files
         parts = {number: [Stretch.of(file)] for number, file in enumerate(files)}
         return Recorded(storage=output, parts=parts)
@@ -329,7 +329,7 @@ def _indexed(
     *,
     known: set[str],
 ) -> ValueTable:
-    """The table, by the names of documents.
+    """Return the table, by the names of documents.
 
     Args:
         where: the file.
@@ -381,7 +381,7 @@ def _read(table: str) -> bytes:
 
 
 def _kind_of(parts: Sequence[PartOfDataset], key: str | None) -> pa.DataType:
-    """The type of the column that names documents.
+    """Return the type of the column that names documents.
 
     Raises:
         UsageError: it holds no names, or names of several types.
@@ -403,7 +403,7 @@ def _kind_of(parts: Sequence[PartOfDataset], key: str | None) -> pa.DataType:
 
 
 def _urls(parts: Sequence[PartOfDataset], manifest: Manifest) -> set[str]:
-    """The URLs of all files of some parts."""
+    """Return the URLs of all files of some parts."""
     some = parts if manifest.shuffled is None else parts[:1]  # each knows the files of all
     return {url for part in some for url, _ in part.source_rows().files}
 

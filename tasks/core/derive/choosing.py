@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 def keys_of(numbers: Ints, seed: int | None) -> Keys:
-    """The key of each document, (documents,); without a seed its number."""
+    """Return the key of each document, (documents,); without a seed its number."""
     if seed is None:
         return numbers.astype(np.uint64)
     return document_keys(seed, np.zeros_like(numbers), numbers)

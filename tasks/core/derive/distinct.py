@@ -106,7 +106,7 @@ class DistinctDocuments:
         return unpacked(self.parts[record.part].distinct, record.documents_kept)
 
     def left_out(self, records: Sequence[PartRecord], taken: Candidates) -> list[Ints]:
-        """The copies in each part whose witnesses are taken: (3, copies) each.
+        """Return the copies in each part whose witnesses are taken: (3, copies) each.
 
         The rows are their positions in the list of documents, the `codes` of their witnesses, and
         the bins in which both agree.

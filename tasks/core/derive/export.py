@@ -194,7 +194,7 @@ class ExportBuild(DerivedBuild):
         return Recorded(storage=storage, parts=parts, shared=bool(shared))
 
     def _records(self, output: Storage) -> dict[int, ExportRecord]:
-        """The records of parts of this very export."""
+        """Return the records of parts of this very export."""
         return {
             part: record
             for part, record in read_export_records(output).items()
@@ -202,7 +202,7 @@ class ExportBuild(DerivedBuild):
         }
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """The records, and the files that belong to no part or to several."""
+        """Return the records, and the files that belong to no part or to several."""
         held = read_export(output)
         return file_sizes(held.spans) | recorded_sizes(held.records) | {**self.form.shared()}
 
@@ -231,7 +231,7 @@ def export_manifest(
     records: Iterable[ExportRecord],
     spans: Iterable[Stretch],
 ) -> ExportManifest:
-    """The manifest of an export, whose fields these are."""
+    """Return the manifest of an export, whose fields these are."""
     return ExportManifest(
         identity=identity,
         dataset=dataset,
@@ -294,7 +294,7 @@ def plan_export(
 def plan_positions(
     identity: ExportIdentity, manifest: Manifest, records: Iterable[PartRecord]
 ) -> tuple[ExportFormat, tuple[tuple[PartPosition, ...], ...]]:
-    """The format of an export, and the positions of each part of the dataset in its splits.
+    """Return the format of an export, and the positions of each part of the dataset in its splits.
 
     Raises:
         UsageError: there is no such format, or it cannot hold the dataset.

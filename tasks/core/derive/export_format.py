@@ -31,7 +31,7 @@ FOLDER = "export"
 
 
 def record_path(part: int) -> str:
-    """The record whose existence makes an exported part count."""
+    """Return the record whose existence makes an exported part count."""
     return f"{FOLDER}/{part:05}.json"
 
 
@@ -150,7 +150,7 @@ def is_export(storage: Storage) -> bool:
 
 
 def read_export(storage: Storage) -> ExportManifest:
-    """The manifest of an export.
+    """Return the manifest of an export.
 
     Raises:
         FileNotFoundError: there is none.
@@ -160,7 +160,7 @@ def read_export(storage: Storage) -> ExportManifest:
 
 
 def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
-    """The records of exported parts, by part.
+    """Return the records of exported parts, by part.
 
     Raises:
         CorruptDatasetError: one is damaged.
@@ -169,14 +169,14 @@ def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
 
 
 def all_spans(manifest: ExportManifest, records: Iterable[ExportRecord]) -> list[Stretch]:
-    """Every span of every file of an export."""
+    """Return every span of every file of an export."""
     return [*manifest.spans, *(span for record in records for span in record.spans)]
 
 
 def made_files(
     splits: Iterable[Split], records: Collection[ExportRecord]
 ) -> dict[Split, list[Made]]:
-    """The files of each split that belong to one part, in order."""
+    """Return the files of each split that belong to one part, in order."""
     return {
         split: [
             file for record in records for file in record.made if file.path.startswith(f"{split}/")
@@ -193,7 +193,7 @@ class ExportDescription(NamedTuple):
     files: dict[str, int]
 
     def facts(self) -> dict[str, Any]:
-        """All of it as plain values, for JSON."""
+        """Return all of it as plain values, for JSON."""
         manifest = self.manifest.model_dump(mode="json", exclude={"spans", "records"})
         return {"export": self.location, **manifest, "files": self.files}
 
@@ -325,7 +325,7 @@ class ExportFiles:
         self.made: list[Made] = []
 
     def file(self, path: str) -> HashedFile:
-        """A complete file."""
+        """Return a complete file."""
         file = self._folder and self._folder / path
 
         def closed(span: Stretch) -> None:
@@ -336,7 +336,7 @@ class ExportFiles:
         return HashedFile(path, 0, closed, file)
 
     def span(self, path: str, start: int) -> HashedFile:
-        """The bytes of a shared file from `start` on; other parts write the rest."""
+        """Return the bytes of a shared file from `start` on; other parts write the rest."""
         return HashedFile(path, start, self.spans.append, self._shared and self._shared / path)
 
     def put(self, path: str, data: Buffer, *, start: int | None = None) -> None:
@@ -424,11 +424,11 @@ class ExportFormat:
             )
 
     def files_of(self, documents: int, tokens: int) -> int:
-        """The number of files of a split in a part, if their names depend on other parts."""
+        """Return the number of files of a split in a part, if their names depend on other parts."""
         return 0
 
     def shared(self) -> Mapping[str, int]:
-        """Files that several parts write into, with their sizes in bytes."""
+        """Return files that several parts write into, with their sizes in bytes."""
         return {}
 
     def write(

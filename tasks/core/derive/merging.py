@@ -38,7 +38,7 @@ class Move(Message):
 
     @classmethod
     def of(cls, root: str, file: FileRecord, to: str) -> "Move":
-        """The move of a recorded file to a path."""
+        """Return the move of a recorded file to a path."""
         return cls(root=root, path=file.path, spans=(Stretch.of(file)._replace(path=to),))
 
     @property
@@ -74,7 +74,7 @@ class FileGroup(Message):
 
 
 def together(groups: Sequence[FileGroup]) -> FileGroup:
-    """The same files in one group."""
+    """Return the same files in one group."""
     return FileGroup(
         moves=tuple(move for group in groups for move in group.moves),
         texts={path: text for group in groups for path, text in group.texts.items()},
@@ -138,7 +138,7 @@ def _of_dataset(root: str, _: str | None) -> Contents:
 
 
 def part_files(root: str, held: PartRecord, record: PartRecord) -> FileGroup:
-    """The files of a part.
+    """Return the files of a part.
 
     Args:
         root: URL of the dataset that has them.
@@ -155,7 +155,7 @@ def part_files(root: str, held: PartRecord, record: PartRecord) -> FileGroup:
 
 
 def _of_export(storage: Storage) -> Contents:
-    """The contents of an export; a file of several parts goes with the first of them."""
+    """Return the contents of an export; a file of several parts goes with the first of them."""
     manifest, root = read_export(storage), str(storage)
 
     def read(file: FileRecord) -> ExportRecord:
@@ -191,7 +191,7 @@ _OF_SOURCES = frozenset(
 
 @lru_cache(1)  # a run plans before and after it takes the output
 def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: bool) -> Contents:
-    """The contents of datasets that are merged, in this order; metadata alone is read.
+    """Return the contents of datasets that are merged, in this order; metadata alone is read.
 
     Args:
         urls: the URLs of at least two datasets.
@@ -331,7 +331,7 @@ def renumbered(record: PartRecord, number: int) -> PartRecord:
 
 
 def renumbered_columns(added: AddedColumns, by: int) -> AddedColumns:
-    """Columns that were added to some parts, whose numbers grow by as much."""
+    """Return the columns that were added to some parts, whose numbers grow by as much."""
     first = added.first_part + by
     files = tuple(
         file.model_copy(update={"path": columns_path(added.table, part)})
@@ -341,7 +341,7 @@ def renumbered_columns(added: AddedColumns, by: int) -> AddedColumns:
 
 
 def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
-    """The members that a merged dataset lists for a dataset: itself, or its own members."""
+    """Return the members that a merged dataset lists for a dataset: itself, or its own members."""
     own = MergedDataset(
         manifest=content_hash(to_json(manifest)),
         parts=len(manifest.parts),

@@ -139,7 +139,7 @@ class MoveBuild(DerivedBuild):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """All parts: the sizes of their files say which of them are done."""
+        """Return all parts: the sizes of their files say which of them are done."""
         if not (published or is_started(self, output)):
             return Recorded(storage=output, parts={})
         jobs = enumerate(self.jobs)
@@ -216,7 +216,7 @@ def _compare(
 
 
 def _part(number: int, group: FileGroup) -> Part:
-    """A part of the build, with its first file."""
+    """Return a part of the build, with its first file."""
     names = (*(f"{move.root}/{move.path}" for move in group.moves[:1]), *group.texts, "")
     size = sum(move.size for move in group.moves)
     return Part.whole(number, SourceFile(url=names[0], size=size))

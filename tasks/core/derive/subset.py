@@ -156,7 +156,7 @@ class SubsetJob(Job[MadePart]):
     def _copies(
         self, listed: pa.Table, original: OriginalPart, *, rows_before: int
     ) -> NearDuplicates:
-        """The near copies of a part, as the subset lists them."""
+        """Return the near copies of a part, as the subset lists them."""
         if (rule := self.spec.listed_near) is None:
             return NearDuplicates.joined([])
         found = np.frombuffer(original.copies, np.int64).reshape(3, -1)
@@ -263,7 +263,7 @@ class SubsetBuild(DerivedBuild):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """The parts that are recorded."""
+        """Return the parts that are recorded."""
         parts = {
             number: [*map(Stretch.of, record.files())]
             for number, record in read_records(output).items()
@@ -310,7 +310,7 @@ def plan_subset(
 
 @lru_cache(1)  # a run plans before and after it takes the output; a choice may read all lists
 def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
-    """The subset of a dataset with this hash of its manifest."""
+    """Return the subset of a dataset with this hash of its manifest."""
     dataset = open_storage(config.dataset)
     _files, manifest, records = read_dataset(dataset)
     held, distinct = _of_condition(config.condition, dataset, manifest, records), None
@@ -428,7 +428,7 @@ def _rename(
 def _choose(
     config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord], held: Candidates
 ) -> Choice:
-    """The documents that the configuration asks for."""
+    """Return the documents that the configuration asks for."""
 
     def weights() -> Iterator[Ints]:
         if config.tokens is None:
@@ -465,7 +465,7 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
 def _groups(
     records: Sequence[PartRecord], counts: Sequence[int], copies: Sequence[Ints]
 ) -> Iterator[tuple[int, ...]]:
-    """The parts of the dataset that each part of the subset is made of, in order.
+    """Yield the parts of the dataset that each part of the subset is made of, in order.
 
     A part without chosen documents and copies is left out. Parts of complete files go together
     until they fill a shard.

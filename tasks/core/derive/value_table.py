@@ -49,7 +49,7 @@ _READERS: Final[Mapping[str, Callable[[Any], pa.Table]]] = {
 
 
 def read_table(url: str, data: bytes) -> pa.Table:
-    """The table that a file holds.
+    """Return the table that a file holds.
 
     Args:
         url: the file; the end of its name says the format.
@@ -73,7 +73,7 @@ def read_table(url: str, data: bytes) -> pa.Table:
 
 
 def as_names(halves: Keys) -> Names:
-    """Names of which these are the halves, (documents, 2).
+    """Return names of which these are the halves, (documents, 2).
 
     NumPy drops zero bytes at the end of an `S16`, and fills up with them where it compares: as all
     names have 16 bytes, they are compared exactly.
@@ -82,7 +82,7 @@ def as_names(halves: Keys) -> Names:
 
 
 def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Names:
-    """The names of documents by file and row: (documents,).
+    """Return the names of documents by file and row: (documents,).
 
     Args:
         urls: the URLs of all files.
@@ -95,7 +95,7 @@ def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Names:
 
 
 def value_names(column: pa.Array) -> Names:
-    """The names of documents by texts or numbers without nulls: (documents,)."""
+    """Return the names of documents by texts or numbers without nulls: (documents,)."""
     if column.type == _TEXT:
         return as_names(text_digests(column))
     halves = np.zeros((len(column), 2), np.uint64)
@@ -138,7 +138,7 @@ class ValueTable:
         return cls(names, table.drop_columns([_NAMES]))
 
     def find(self, names: Names) -> Ints:
-        """The row of each name, -1 if there is none: (names,)."""
+        """Return the row of each name, -1 if there is none: (names,)."""
         rows = np.full(len(names), -1)
         is_known, at = look_up(self.names, names)
         rows[is_known] = at
@@ -146,7 +146,7 @@ class ValueTable:
 
 
 def added_columns(table: pa.Table, key: str | None, known: Collection[str], where: str) -> pa.Table:
-    """The columns that a table adds, as kept columns are stored.
+    """Return the columns that a table adds, as kept columns are stored.
 
     Args:
         table: the table.
@@ -199,7 +199,7 @@ def _stored(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
 def names_in(
     table: pa.Table, key: str | None, kind: pa.DataType, urls: Iterable[str], where: str
 ) -> Names:
-    """The name of the document that each row is about: (rows,).
+    """Return the name of the document that each row is about: (rows,).
 
     Args:
         table: the table.

@@ -1,1 +1,1 @@
-"""The engine: everything that makes an output is a build; this is common to all builds."""
+"""The engine: the code that all builds share. Whatever makes an output is a build."""

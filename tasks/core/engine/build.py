@@ -1,9 +1,8 @@
-"""A build: an output in the making, its parts, and which of them are left to do.
+"""A build: an output in progress, its parts, and the parts that are left to do.
 
 Sharding, both phases of a shuffle, extending, importing, exporting, copying, merging and taking a
-subset are builds. A build says what the output is going to be, how a part is worked on, and what
-makes all parts one output; `tasks.core.engine.lifecycle` and `tasks.core.engine.run` do everything
-else.
+subset are builds. A build defines the identity of the output, the work on a part, and how the parts
+become one output; `tasks.core.engine.lifecycle` and `tasks.core.engine.run` do everything else.
 """
 
 import platform
@@ -33,9 +32,9 @@ class Step(NamedTuple):
     """One task of a part.
 
     Attributes:
-        name: the name that people see.
-        fetches: it brings the part's sources to this host.
-        moves: it waits for a network, so workers of its own do it.
+        name: the name that Prefect and the terminal show.
+        fetches: True if the step brings the part's sources to this host.
+        moves: True if the step waits for a network, so that separate workers do it.
     """
 
     name: str
@@ -44,10 +43,10 @@ class Step(NamedTuple):
 
 
 class DoJob(Protocol):
-    """Has a worker do a job."""
+    """A function that has a worker do a job."""
 
     def __call__(self, job: Job[R]) -> R:
-        """Do the job; returns its result.
+        """Have a worker do the job, and return the result.
 
         Raises:
             ShardmillError: the job failed.
@@ -56,7 +55,7 @@ class DoJob(Protocol):
 
 
 class PartWork(ABC):
-    """The work on one part: steps that follow one another, and what they have made so far.
+    """The work on one part: its steps, and what they have made so far.
 
     Args:
         scratch: the folder for work in progress.
@@ -68,19 +67,19 @@ class PartWork(ABC):
 
     @abstractmethod
     def do(self, step: Step, do_job: DoJob) -> PartTimes | None:
-        """Do a step; returns what the part took once all its steps are done.
+        """Do a step; return the times of the part once all its steps are done.
 
         Raises:
             ShardmillError: a job failed.
         """
 
     def clean_up(self) -> None:
-        """Remove from scratch what is not needed once a part is done or has failed."""
+        """Remove the files on scratch that are not needed once a part is done or has failed."""
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
 class Words(NamedTuple):
-    """A run in words: while parts are made, when all are made, and after the parts.
+    """Words for people: while parts are made, when all are made, and for the task that follows.
 
     Attributes:
         finish_task: the name of the task that follows all parts.
@@ -99,8 +98,8 @@ class Recorded:
     Attributes:
         storage: the storage that holds their bytes.
         parts: the bytes of each part, by its number.
-        shared: files may hold more after the bytes of a part.
-        hashed: the bytes are compared with their hashes before the run; else later.
+        shared: True if a file may hold further bytes after those of a part.
+        hashed: True if the bytes are compared with their hashes before the run, not later.
     """
 
     storage: Storage
@@ -110,13 +109,13 @@ class Recorded:
 
 
 class Published(NamedTuple):
-    """Everything that turns all parts into one output.
+    """The files that turn all parts into one output.
 
     Attributes:
-        manifest: path of the file that is put last.
+        manifest: the path of the manifest.
         data: the content of the manifest.
-        files: size of every other file that the output must hold, by its path.
-        after: files that follow the manifest, by their paths.
+        files: the size of every other file that the output must hold, by its path.
+        after: the content of files that are put after the manifest, by their paths.
     """
 
     manifest: str
@@ -127,16 +126,16 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Build(ABC):
-    """An output in the making.
+    """An output in progress.
 
     Attributes:
         config: the means of the work.
-        kind: the command that makes it.
-        parts: all of them; the index is the part's number.
-        todo: numbers of the parts that are left to do.
-        published: the output holds all of this already.
+        kind: the command that makes the output.
+        parts: all parts; the index of a part is its number.
+        todo: the numbers of the parts that are left to do.
+        published: True if the output is complete.
         done: the finished parts, as they were when the build was compared with the output.
-        scratch: folder for work in progress.
+        scratch: the folder for work in progress.
     """
 
     config: Execution
@@ -147,46 +146,46 @@ class Build(ABC):
     done: Recorded | None = None
     scratch: Path
 
-    at_least: ClassVar[int] = 1  # parts at the same time, however few workers are configured
+    at_least: ClassVar[int] = 1  # workers, if fewer are configured
 
     @property
     def first_job(self) -> Job[Any] | None:
-        """A job that loads what the jobs of parts need, once `prepare` has put it on scratch."""
+        """A job that loads what the jobs of parts need, after `prepare` has put that on scratch."""
         return None
 
     @property
     @abstractmethod
     def words(self) -> Words:
-        """The run in words, for people."""
+        """The words for people."""
 
     @property
     @abstractmethod
     def identity(self) -> BaseModel:
-        """Everything known before the work that decides the bytes of the output."""
+        """All facts known before the work that decide the bytes of the output."""
 
     @abstractmethod
     def is_published(self, output: Storage) -> bool:
         """Return whether the output has the manifest of this build; other files may be missing.
 
         Raises:
-            ConfigMismatchError: it has another one.
+            ConfigMismatchError: it has the manifest of another build.
         """
 
     @abstractmethod
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """The parts that earlier runs did.
+        """Return the parts that earlier runs did.
 
         Args:
             output: the output, which is read.
-            published: the answer of `is_published`.
+            published: the result of `is_published`.
 
         Raises:
-            ConfigMismatchError: a part is of another configuration or from other sources.
+            ConfigMismatchError: a part was made with another configuration or from other sources.
         """
 
     @abstractmethod
     def prepare(self, output: Storage) -> None:
-        """Remove what killed runs left of parts, and put on scratch what all workers need."""
+        """Remove leftovers of killed runs, and put on scratch what all workers need."""
 
     @abstractmethod
     def work_on(self, number: int, output: Storage) -> PartWork:
@@ -194,20 +193,20 @@ class Build(ABC):
 
     @abstractmethod
     def finish(self, output: Storage, on_status: OnStatus) -> "Published | Build":
-        """Put what belongs to no part; returns what is put last, or the next phase.
+        """Put the files that belong to no part; return what is put last, or the next phase.
 
         Args:
             output: the output, which holds all parts.
-            on_status: called with what is done next.
+            on_status: a function that is called with a description of each next step.
         """
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """The sizes of the files that a published dataset holds beside its parts."""
+        """Return the sizes of the files that a published dataset holds beside its parts."""
         return recorded_sizes(beside_parts(read_manifest(output)))
 
     @property
     def manifest_path(self) -> str:
-        """The file that makes the output count."""
+        """The path of the file whose existence makes the output complete."""
         return MANIFEST
 
     @property
@@ -216,17 +215,17 @@ class Build(ABC):
         return self.scratch / "kept"
 
     def part_scratch(self, number: int) -> Path:
-        """The folder for a part's work in progress."""
+        """Return the folder for a part's work in progress."""
         return self.scratch / f"{number:05}"
 
     def with_again(self, parts: frozenset[int]) -> Self:
-        """The same, with some parts to be made again."""
+        """Return the build with some more parts to be made again."""
         return replace(self, todo=tuple(sorted({*self.todo, *parts})))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DerivedBuild(Build):
-    """An output that is made of published datasets: each part is one job.
+    """A build of an output from published datasets: each part is one job.
 
     Attributes:
         jobs: the job of each part.
@@ -235,7 +234,7 @@ class DerivedBuild(Build):
     jobs: Sequence[Job[MadePart]] = ()
 
     def prepare(self, output: Storage) -> None:
-        """Do nothing: workers read the datasets, and put files under names that do not change."""
+        """Do nothing: workers read the datasets, and a file has the same name in every run."""
 
     def work_on(self, number: int, output: Storage) -> PartWork:
         """Begin the work on a part."""

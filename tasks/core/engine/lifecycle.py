@@ -1,4 +1,4 @@
-"""The life of an output: compared with its build, started or resumed, and published."""
+"""The life of an output: it is compared with its build, started or resumed, and published."""
 
 import json
 import logging
@@ -38,20 +38,20 @@ B = TypeVar("B", bound=Build)
 
 
 def state_of(output: Storage) -> list[object]:
-    """A value that changes when another run writes to the output."""
+    """Return a value that changes when another run writes to the output."""
     folders = [output.list(folder) for folder in (PARTS_FOLDER, SHUFFLE_FOLDER, "export")]
     return [*folders, *(hash_of(output, path) for path in (MANIFEST, EXPORT, BUILD))]
 
 
 def compare(build: B, output: Storage) -> B:
-    """A build with what is left to do; nothing is written.
+    """Compare a build with its output, and return it with what is left to do; nothing is written.
 
-    Parts whose files are gone or cut short are made again, also of a published output: their bytes
-    are the same.
+    Parts whose files are gone or cut short are left to do, even if the output is published; their
+    bytes will be the same.
 
     Raises:
-        ConfigMismatchError: the output holds something else, or was started as something else.
-        UsageError: it holds files of others, or lies inside a dataset.
+        ConfigMismatchError: the output holds, or was started as, something else.
+        UsageError: it holds files that no run made, or lies inside a dataset.
     """
     require_outside(output)
     published = build.is_published(output)
@@ -67,7 +67,7 @@ def compare(build: B, output: Storage) -> B:
 
 
 def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published: bool) -> B:
-    """A build with what is left to do: the parts that are not recorded, or lost a file."""
+    """Return the build with the parts that are left to do: not recorded, or without a file."""
     recorded = build.recorded(output, published=published)
     if recorded.storage is not output:
         sizes = all_sizes(recorded.storage)
@@ -81,12 +81,12 @@ def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published
 
 
 def begin(build: B, output: Storage, on_status: OnStatus) -> B:
-    """Mark the output as started, and remove what killed runs left.
+    """Mark the output as started, and remove leftovers of killed runs.
 
     The caller holds the output (`Storage.exclusive`).
 
     Returns:
-        The build; parts that were damaged since they were done are to be made again.
+        The build; its `todo` includes parts that were damaged since they were done.
 
     Raises:
         StorageError: the output cannot be read or written.
@@ -98,7 +98,7 @@ def begin(build: B, output: Storage, on_status: OnStatus) -> B:
     try:
         take_scratch(build.scratch, keep=[build.kept] if is_resumed else [])
         build.prepare(output)
-        output.put(BUILD, mark_of(build))  # later, what killed runs left would count as this run's
+        output.put(BUILD, mark_of(build))  # last: from now on, leftovers count as this run's
     except BaseException:
         release_scratch(build, resumable=True)
         raise
@@ -106,11 +106,11 @@ def begin(build: B, output: Storage, on_status: OnStatus) -> B:
 
 
 def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
-    """Make the parts one output, the manifest last; returns the next phase if there is one.
+    """Turn the parts into one output, the manifest last; return the next phase if there is one.
 
     Raises:
         DatasetError: a part has no record.
-        TransientStorageError: the output lost what was put there; trying again puts it again.
+        TransientStorageError: the output lost a file that was put there; a retry puts it again.
         StorageError: the output is full, gone or not writable, or another run took it over.
     """
     output.require_held()
@@ -124,7 +124,7 @@ def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
     if lost := lost_files(all_sizes(output), result.files):
         raise _lost(output, lost)
     on_status("putting the manifest")
-    output.require_held()  # what came before may have taken hours
+    output.require_held()  # the lines above may have taken hours
     output.put(result.manifest, result.data)
     if hash_of(output, result.manifest) != content_hash(result.data):
         raise _lost(output, [result.manifest])
@@ -142,7 +142,7 @@ def _end(output: Storage, on_status: OnStatus) -> None:
 
 
 def end_killed_run(build: Build, output: Storage, on_status: OnStatus) -> None:
-    """Finish what a run left that was killed after it had put the manifest.
+    """Clean up after a run that was killed when it had put the manifest.
 
     The caller holds the output.
     """
@@ -153,7 +153,7 @@ def end_killed_run(build: Build, output: Storage, on_status: OnStatus) -> None:
 
 
 def _has_work(build: Build) -> bool:
-    """Return whether scratch holds what a run can resume."""
+    """Return whether scratch holds files that a run can use again."""
     return any(build.kept.glob("*"))
 
 
@@ -162,16 +162,16 @@ def release_scratch(build: Build, *, resumable: bool = False) -> None:
 
     Args:
         build: the build that the folder belongs to.
-        resumable: keep it if it holds what the next run can use.
+        resumable: keep the folder if it holds files that the next run can use again.
     """
     if not (resumable and _has_work(build)):
         remove_scratch(build.scratch)
 
 
 def without_damaged(build: B, on_status: OnStatus) -> B:
-    """A build that takes over what is as it was written; damaged parts are made again.
+    """Return the build with the damaged parts to be made again.
 
-    All that was done is read from the beginning to the end. The caller holds the output.
+    All bytes of finished parts are read. The caller holds the output.
 
     Raises:
         StorageError: a file cannot be read.
@@ -187,7 +187,7 @@ def without_damaged(build: B, on_status: OnStatus) -> B:
 
 
 def damaged_parts(recorded: Recorded) -> frozenset[int]:
-    """The parts that hold a byte other than the recorded one; logs the first of each.
+    """Return the parts whose bytes differ from their records; log the first difference of each.
 
     Raises:
         StorageError: a file cannot be read.
@@ -208,13 +208,13 @@ def damaged_parts(recorded: Recorded) -> frozenset[int]:
 
 
 def mark_of(build: Build) -> bytes:
-    """The file that says what an output is going to be, until it is published."""
+    """Return the content of the file that identifies the build until the output is published."""
     identity = build.identity.model_dump(mode="json")
     return (json.dumps({"kind": build.kind, "identity": identity}) + "\n").encode()
 
 
 def is_started(build: Build, output: Storage) -> bool:
-    """Return whether this very build was started on the output, and is not finished."""
+    """Return whether this build was started on the output, and is not finished."""
     try:
         return output.read(BUILD) == mark_of(build)
     except FileNotFoundError:
@@ -224,11 +224,11 @@ def is_started(build: Build, output: Storage) -> bool:
 def require_ours(
     build: Build, output: Storage, sizes: Mapping[str, int], *, is_recorded: bool
 ) -> None:
-    """Refuse an output that holds anything but what runs of this build left there.
+    """Refuse an output that holds anything but the files of runs of this build.
 
     Raises:
         ConfigMismatchError: it was started as something else.
-        UsageError: it holds files of others.
+        UsageError: it holds files that no run made.
     """
     other = EXPORT if build.manifest_path == MANIFEST else MANIFEST
     if other in sizes:
@@ -256,7 +256,7 @@ def require_ours(
 def require_same(had: Mapping[str, object], wanted: BaseModel, *, where: str) -> None:
     """Refuse to resume an output that was started as something else.
 
-    The name of a tokenizer is left out: its fingerprint says whether it is the same one.
+    The name of the tokenizer is not compared: its fingerprint identifies it.
 
     Args:
         had: the identity of what was started, as JSON.
@@ -264,7 +264,7 @@ def require_same(had: Mapping[str, object], wanted: BaseModel, *, where: str) ->
         where: the output, for messages.
 
     Raises:
-        ConfigMismatchError: naming every field that differs.
+        ConfigMismatchError: a field differs; the message names every such field.
     """
     differences = [
         f"{name}: the output has {has!r}, this run asks for {wants!r}"

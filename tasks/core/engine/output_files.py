@@ -1,4 +1,4 @@
-"""An output: its files, and the bytes of each that a part made; its surroundings."""
+"""The files of an output, the bytes that a part made, and checks of the output's location."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,17 +15,17 @@ from streaming_ext.store.scratch import user_scratch
 from streaming_ext.text.sources.datasets import is_dataset
 from tasks.core.options import Execution
 
-_BLOCK = 8 * 2**20  # bytes that are read at once
+_BLOCK = 8 * 2**20  # bytes per read
 _SHOWN = 3  # files in a message
 T = TypeVar("T")
-# Inside the output: no absolute path, no step upwards.
+# Stays inside the output: neither an absolute path nor `..` matches.
 InsidePath = Annotated[
     str, Field(pattern=r"^(\.?[A-Za-z0-9_-][A-Za-z0-9._-]*/)*\.?[A-Za-z0-9_-][A-Za-z0-9._-]*$")
 ]
 
 
 class Stretch(NamedTuple):
-    """Consecutive bytes of a file and their content hash."""
+    """Consecutive bytes of a file, and their content hash."""
 
     path: InsidePath
     start: Count
@@ -34,12 +34,12 @@ class Stretch(NamedTuple):
 
     @classmethod
     def of(cls, file: FileRecord) -> Self:
-        """All bytes of a file."""
+        """Return the stretch of all bytes of a file."""
         return cls(file.path, 0, file.size, file.xxh128)
 
 
 def file_sizes(stretches: Iterable[Stretch]) -> dict[str, int]:
-    """The least size that each file must have, by its path."""
+    """Return the least size that each file must have, by its path."""
     sizes: dict[str, int] = {}
     for path, start, size, _ in stretches:
         sizes[path] = max(sizes.get(path, 0), start + size)
@@ -47,19 +47,22 @@ def file_sizes(stretches: Iterable[Stretch]) -> dict[str, int]:
 
 
 def all_sizes(output: Storage) -> dict[str, int]:
-    """Every file of an output: a listing leaves out folders at the root that begin with a dot."""
+    """Return the size of every file of an output, by its path.
+
+    `Storage.list` leaves out folders at the root that begin with a dot.
+    """
     return {**output.list(), **output.list(".nv-meta")}
 
 
 def lost_files(
     sizes: Mapping[str, int], wanted: Mapping[str, int], *, may_be_longer: bool = False
 ) -> list[str]:
-    """The files that are missing, or not as long as recorded.
+    """Return the paths of files that are missing, or not as long as recorded.
 
     Args:
-        sizes: path -> size in bytes, as `Storage.list` gives them.
-        wanted: the same for the recorded files.
-        may_be_longer: files may hold more than is recorded.
+        sizes: path -> size in bytes, as `Storage.list` returns them.
+        wanted: path -> recorded size in bytes.
+        may_be_longer: True if files may hold more than is recorded.
     """
     return [
         path
@@ -69,15 +72,15 @@ def lost_files(
 
 
 def all_recorded(records: Mapping[int, T], parts: Sequence[int], output: Storage) -> list[T]:
-    """The records of some parts, in order.
+    """Return the records of some parts, in order.
 
     Args:
-        records: the records that were read back from the output.
-        parts: the parts that must have one.
-        output: the output that holds them.
+        records: the records that were read back from the output, by part.
+        parts: the parts that must have a record.
+        output: the output that holds the records.
 
     Raises:
-        DatasetError: one is gone.
+        DatasetError: a record is gone.
     """
     if missing := [part for part in parts if part not in records]:
         raise DatasetError(
@@ -90,12 +93,12 @@ def all_recorded(records: Mapping[int, T], parts: Sequence[int], output: Storage
 def wrong_bytes(
     storage: Storage, stretch: Stretch, seen: Callable[[bytes], object] = lambda data: None
 ) -> str:
-    """Describe what is wrong with some bytes; "" if they are as recorded.
+    """Describe how the bytes of a stretch differ from its hash; return "" if they do not.
 
     Args:
-        storage: the storage that has them.
+        storage: the storage that holds the file.
         stretch: the bytes to read, and their hash.
-        seen: called with all of them, in order.
+        seen: a function that is called with all bytes, a block at a time, in order.
 
     Raises:
         StorageError: they cannot be read, or the file is shorter.
@@ -115,7 +118,7 @@ def wrong_bytes(
 
 
 def hash_of(output: Storage, path: str) -> str | None:
-    """The content hash of a file; None if there is none."""
+    """Return the content hash of a file, or None if the file is missing."""
     try:
         return content_hash(output.read(path))
     except FileNotFoundError:
@@ -123,7 +126,7 @@ def hash_of(output: Storage, path: str) -> str | None:
 
 
 def named(paths: list[str]) -> str:
-    """The first of some paths, and how many more there are."""
+    """Return the first paths and the number of the others, in words."""
     more = len(paths) - _SHOWN
     return ", ".join(paths[:_SHOWN]) + (f" and {more} more files" if more > 0 else "")
 
@@ -132,7 +135,7 @@ def open_other(url: str, output: Storage) -> Storage:
     """Open a dataset that an output is made of.
 
     Raises:
-        UsageError: it is the output itself.
+        UsageError: the dataset is the output itself.
     """
     dataset = open_storage(url)
     if str(dataset) == str(output):
@@ -144,7 +147,7 @@ def require_outside(storage: Storage) -> None:
     """Refuse an output inside a dataset, published or started; nothing is written.
 
     Raises:
-        UsageError: naming the dataset.
+        UsageError: the output lies inside a dataset; the message names it.
     """
     for above in storage.above():
         if is_dataset(above):
@@ -155,15 +158,15 @@ def require_outside(storage: Storage) -> None:
 
 
 def scratch_folder(config: Execution, storage: Storage) -> Path:
-    """The folder for work in progress: the configured one, or that of the storage."""
+    """Return the folder for work in progress: as configured, or beside a local output."""
     if config.scratch is None:
         return storage.scratch_parent / f".{storage.name}.scratch"
     return scratch_base(config, storage)
 
 
 def scratch_base(config: Execution, storage: Storage) -> Path:
-    """The folder on this host for work on this output: as configured, else a temporary one."""
-    # Two outputs may have one name: a hash of the path keeps their folders apart.
+    """Return the folder for work in progress on this host: as configured, or a temporary one."""
+    # Two outputs may have the same name: a hash of the path keeps their folders apart.
     name = f"{storage.name}-{content_hash(str(storage).encode())[:8]}"
     if config.scratch is None:
         return user_scratch() / name

@@ -1,4 +1,4 @@
-"""A run in progress on this host: a build, its output, its workers, and what people watch."""
+"""A run in progress on this host: its build, output, workers and progress."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,21 +15,21 @@ from tasks.core.workers.messages import Job, JobProgress, R
 from tasks.core.workers.pool import WorkerPool
 
 LOOK_AHEAD_BYTES = 8 * 2**30  # of source files on scratch that no worker has started
-LOOK_AHEAD_FILES = 2  # beside one per worker: enough that no worker waits, and little scratch
+LOOK_AHEAD_FILES = 2  # beyond one per worker: no worker waits, and scratch stays small
 _LOOK_SECONDS = 0.5
-_BEFORE_THE_LAST_STEP = 0.95  # of a part's time: for the progress bar
+_BEFORE_THE_LAST_STEP = 0.95  # fraction of a part, for the progress bar
 
 
 @dataclass(eq=False)
 class Run:
-    """Everything that the Prefect tasks of a run share; nothing of it passes through Prefect.
+    """The objects that the Prefect tasks of a run share, without Prefect storing them.
 
     Attributes:
-        build: the output in the making.
-        output: the storage that takes it.
-        pool: workers, one per core.
+        build: the build.
+        output: the storage of the output.
+        pool: the workers that make parts.
         progress: the counters that people watch.
-        movers: workers that only fetch and upload, so that the others wait for no network.
+        movers: the workers that only fetch and upload, so that the others wait for no network.
     """
 
     build: Build
@@ -43,10 +43,10 @@ class Run:
         self._room = Room(LOOK_AHEAD_BYTES, lambda: self.pool.stopped)
 
     def require_going(self) -> None:
-        """Make sure that the run is not being stopped and still holds the output.
+        """Check that the run is not stopped and still holds the output.
 
         Raises:
-            StoppedError: somebody stopped the workers.
+            StoppedError: the workers were stopped.
             StorageError: another run took the output over.
         """
         if self.pool.stopped:
@@ -54,13 +54,13 @@ class Run:
         self.output.require_held()
 
     def work_on(self, part: Part) -> PartWork:
-        """The work on a part, which begins with the first call."""
+        """Return the work on a part; the first call begins it."""
         if part.number not in self._works:
             self._works[part.number] = self.build.work_on(part.number, self.output)
         return self._works[part.number]
 
     def do(self, step: Step, part: Part) -> PartTimes | None:
-        """Have a worker do one step of a part; returns what it took once all are done.
+        """Have a worker do one step of a part; return the times of the part after its last step.
 
         Raises:
             ShardmillError: the error of the worker.
@@ -85,7 +85,7 @@ class Run:
             raise
 
     def clean_up(self, part: Part) -> None:
-        """Remove from scratch what a part needed: it is done, or has failed."""
+        """Remove the files on scratch of a part that is done or has failed."""
         self._room.give_back(part.number)
         self._works.pop(part.number).clean_up()
 
@@ -104,11 +104,11 @@ class Run:
 
 
 class Room:
-    """A limit to the bytes of downloaded files that no worker has started; one file always fits.
+    """A limit on the bytes of downloaded files that no worker has started; one file always fits.
 
     Args:
         limit: the limit, in bytes.
-        stopped: says that the run is being stopped, so that nobody waits any longer.
+        stopped: a function that returns whether the run is stopped, so that no one waits longer.
     """
 
     def __init__(self, limit: int, stopped: Callable[[], bool]) -> None:
@@ -119,7 +119,7 @@ class Room:
 
     @property
     def used(self) -> int:
-        """Bytes in use."""
+        """The bytes in use."""
         with self._changed:
             return sum(self._held.values())
 
@@ -147,11 +147,11 @@ class Room:
 def worker_pools(
     build: Build, *, inherited: Sequence[int] = ()
 ) -> Iterator[tuple[WorkerPool, WorkerPool]]:
-    """The processes that make parts, and those that only move bytes; they end with the block.
+    """Start the workers that make parts and those that only move bytes; they end with the block.
 
     Args:
-        build: the build, whose configuration says how many.
-        inherited: file descriptors that the processes keep open until they end.
+        build: the build, whose configuration sets the number of workers.
+        inherited: the file descriptors that the workers keep open until they end.
     """
     size = max(build.config.workers, build.at_least)
     with (

@@ -1,1 +1,1 @@
-"""Estimates of a run before it runs: a sample of the sources is worked on and scaled."""
+"""Estimates of a run: a sample of the sources is tokenized and written, and scaled."""

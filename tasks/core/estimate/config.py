@@ -1,4 +1,4 @@
-"""Options of `shardmill plan`: those of a run, its machines, and the sample."""
+"""Options of `shardmill plan` and `bench`: the run, its machines, and the sample."""
 
 import re
 from typing import Annotated, ClassVar
@@ -22,13 +22,13 @@ from streaming_ext.text.options import (
 from tasks.core.config import ShardConfig
 from tasks.core.options import Execution
 
-MOST_PARTS = 10_000_000  # of an estimate
+MOST_PARTS = 10_000_000  # per estimate
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(bit|bps|b|)(?:/s)?", re.IGNORECASE)
 
 
 def parse_rate(text: object) -> object:
-    """Bytes per second from `1Gbit`, `10gbit/s` or `500MB`; powers of 1000, as links are sold.
+    """Parse a rate such as `1Gbit`, `10gbit/s` or `500MB` to bytes per second; k is 1000.
 
     Raises:
         ValueError: the text is not a rate.
@@ -46,7 +46,7 @@ Rate = Annotated[float, BeforeValidator(parse_rate), Field(gt=0)]
 
 
 class Machines(Options):
-    """Machines of a planned run; `workers` counts those of each."""
+    """The machines of a planned run; `workers` is per machine."""
 
     heading: ClassVar[str] = "Machines"
 
@@ -76,18 +76,18 @@ class Sampling(Options):
 class BenchConfig(
     Execution, Sampling, DocumentOptions, HubOptions, TokenizerOptions, SourceOptions, TokenizerName
 ):
-    """A tokenizer, and files of text to try it on."""
+    """A tokenizer, and text files to measure it on."""
 
     arguments: ClassVar[tuple[str, ...]] = ("tokenizer", "sources")
 
     @property
     def estimated(self) -> "EstimateConfig":
-        """The run of which the bench is the measurement alone."""
+        """The run that the bench measures but does not scale."""
         return EstimateConfig.model_validate(self.model_dump(exclude_unset=True))
 
 
 class EstimateConfig(Sampling, Machines, ShardConfig):
-    """A planned run, on this number of machines like this one."""
+    """A planned run, on a number of machines like this one."""
 
     output: Annotated[str, Field(min_length=1)] = "."
     """Planned location of the dataset; uploads use the link."""

@@ -1,13 +1,13 @@
 """The estimate of a run from a sample of its sources: documents, tokens, disk, time.
 
 Totals are ratio estimates (Cochran, Sampling Techniques). Files are drawn, not documents: the
-counts of a file are taken as a ratio to its size, which is known of all files. The interval follows
-from how much these ratios differ.
+counts of a file are divided by its size, which is known for all files. The interval follows from
+the variance of these ratios.
 
-Network, workers and disk are busy at the same time, so the slowest of them decides; and a part goes
-through them one after another, which counts once, at both ends of the run.
+Network, workers and disk are busy at the same time, so the slowest of them decides. A part passes
+through them one after another; this counts once, at both ends of the run.
 
-A bench is the measurement of the sample alone: what a tokenizer does here.
+A bench is the measurement of the sample without the estimate.
 """
 
 import heapq
@@ -34,30 +34,30 @@ from tasks.core.shard.sources import find_sources, parts_of
 
 Resource = Literal["network", "workers", "disk"]
 
-START_SECONDS = 4.0  # until workers work, and to publish: what a run over one small file takes
-# Time of Prefect for a part's tasks, in one process per host.
+START_SECONDS = 4.0  # to start workers and to publish: the time of a run with one small file
+# Prefect's time for the tasks of a part, in one process per host.
 SECONDS_PER_PART = 0.017
-PARTS_AHEAD = 2  # on the scratch of a host, beside one per worker
+PARTS_AHEAD = 2  # on a host's scratch, beyond one per worker
 MERGE_RATE = 120e6  # of spills, in bytes per second and worker: benchmarks/shuffle.py
-READ_RATE = 500e6  # of spills that are read in their order
+READ_RATE = 500e6  # of spills that are read in order
 COMPARE_RATE = 60e6  # of hashes, in bytes per second of one process
-SPILL_BYTES = 46  # of a document in a spill, beside its ids
-_HASH_BYTES, _KEPT_BYTES = 36, 28  # of a document's hash: during the run, and in the dataset
-_NAME_BYTES = 28  # of a document beside its sketch
-_MANY = 100  # parts per worker: the last one decides nothing then
+SPILL_BYTES = 46  # per document in a spill, beside its ids
+_HASH_BYTES, _KEPT_BYTES = 36, 28  # per document's hash: during the run, and in the dataset
+_NAME_BYTES = 28  # per document, beside its sketch
+_MANY = 100  # parts per worker; beyond that the last part does not matter
 
-# Student's t for an interval of 95%, by degrees of freedom from 1; the last for all above.
+# Student's t for a 95% interval, by degrees of freedom from 1; the last one is used for more.
 _T = (12.71, 4.31, 3.19, 2.78, 2.58, 2.45, 2.37, 2.31, 2.27, 2.23, 2.21, 2.18, 2.17, 2.15, 2.14)
-_ALL = 1 - 1e-9  # summed in floating point
+_ALL = 1 - 1e-9  # the sum is in floating point
 
 
 class Quantity(BaseModel):
-    """An estimate and its 95% interval, for the error of sampling alone.
+    """An estimate and its 95% interval, which covers only the error of sampling.
 
     Attributes:
         value: the estimate.
         error: half the width of the interval, relative to the value; None if the sample is too
-            small for one.
+            small for an interval.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -66,12 +66,12 @@ class Quantity(BaseModel):
     error: float | None
 
     def times(self, factor: float) -> "Quantity":
-        """The same, scaled."""
+        """Return the quantity scaled by a factor."""
         return Quantity(value=self.value * factor, error=self.error)
 
 
 def ratio(counts: npt.ArrayLike, sizes: npt.ArrayLike, *, read: float) -> Quantity:
-    """SampleCounts per byte, over all that a sample was drawn from.
+    """Estimate the count per byte in the whole from which a sample was drawn.
 
     Args:
         counts: the count of each file that was drawn.
@@ -100,7 +100,7 @@ class Work(NamedTuple):
         fetched: the bytes of the sources that come over the network.
         output: the bytes of the dataset, without the hashes that stay in it.
         documents, tokens: the numbers of documents and tokens.
-        uploads: the output is remote.
+        uploads: True if the output is remote.
     """
 
     parts: Sequence[int]
@@ -117,13 +117,13 @@ class Cost(BaseModel):
 
     Attributes:
         seconds: the time from the command to the published manifest.
-        bottleneck: the resource that decides it.
+        bottleneck: the resource that takes longest.
         busy: the time of each resource alone, in seconds.
-        text_rate: the rate over all hosts, in bytes per second.
-        fetched, uploaded: bytes over the network, of all hosts.
-        output: bytes of the dataset.
-        scratch: bytes of work in progress on each host, at most.
-        spills: bytes of spills on the output until it is published.
+        text_rate: the text that all hosts do together, in bytes per second.
+        fetched, uploaded: the bytes that all hosts send over the network.
+        output: the bytes of the dataset.
+        scratch: the most bytes of work in progress on each host.
+        spills: the bytes of spills on the output until it is published.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -142,14 +142,14 @@ class Cost(BaseModel):
 def cost(
     work: Work, config: EstimateConfig, spec: DatasetSpec, *, rate: float, link: float
 ) -> Cost:
-    """Time and disk of `work` on the configured machines.
+    """Compute the time and disk that `work` takes on the configured machines.
 
     Args:
         work: the work to be done.
         config: the hosts, workers and disk.
         spec: the specification of the dataset; a shuffle or deduplication writes and reads spills.
         rate: the text that a worker tokenizes and writes, in bytes per second.
-        link: the network link of a host, in bytes per second each way.
+        link: the network link of a host, in bytes per second in each direction.
     """
     source, hosts = max(sum(work.parts), 1), config.hosts
     workers, parts_per_host = hosts * config.workers, len(work.parts) / hosts
@@ -165,7 +165,7 @@ def cost(
     output = work.output + work.documents * kept_bytes
     fetched = work.fetched + (spills if work.uploads else 0.0)
     uploaded = output + spills if work.uploads else 0.0
-    text_seconds = work.text / source / rate  # a source byte
+    text_seconds = work.text / source / rate  # per source byte
     busy: dict[Resource, float] = {
         "network": max(fetched, uploaded) / hosts / link,
         "workers": makespan(work.parts, workers) * text_seconds
@@ -175,7 +175,7 @@ def cost(
         "disk": (fetched + output + spills) / hosts / config.disk if config.disk else 0.0,
     }
     bottleneck = max(busy, key=lambda name: busy[name])
-    # The first parts arrive before any worker works; the last are worked on when all have arrived.
+    # Workers wait until the first parts have arrived; the network is idle during the last parts.
     part = source / len(work.parts)
     ends: dict[Resource, float] = {
         "network": part * min(parts_per_host, config.workers) * work.fetched / source / link,
@@ -199,7 +199,7 @@ def cost(
 
 
 def makespan(jobs: Sequence[float], workers: int) -> float:
-    """The end of the last job, if the worker that is free first takes the next one."""
+    """Return when the last job ends, if the worker that is free first takes the next job."""
     if len(jobs) > _MANY * workers:
         return max(sum(jobs) / workers, *jobs)
     free = [0.0] * workers
@@ -212,21 +212,21 @@ _ONE_GBIT = 125e6
 
 
 class Estimate(BaseModel):
-    """The output and the cost of a run; sizes in bytes, rates in bytes per second.
+    """The estimated output and cost of a run; sizes in bytes, rates in bytes per second.
 
     Attributes:
-        files, parts, source_bytes: the amounts of the sources.
-        scaled: the sources are those of `--total-size`, not the listed ones.
-        sample_files, sample_bytes: files of the sample, and text that was read of them.
-        sample_rows: rows of the sample, and the number of them that are no documents.
-        problems: a problem for each file of the sample that cannot be read or holds no text.
-        tokens: the tokens with one end-of-text id per document, without padding.
+        files, parts, source_bytes: the number of source files, of parts, and of source bytes.
+        scaled: True if the sources are those of `--total-size`, not the listed ones.
+        sample_files, sample_bytes: the number of files in the sample, and the text read from them.
+        sample_rows: the rows of the sample, with the number of rows that are not documents.
+        problems: a message about each file of the sample that cannot be read or holds no text.
+        tokens: the tokens, with one end-of-text id per document and without padding.
         bytes_per_token: the bytes of text per token.
         engine: the engine that tokenizes, in words.
-        compared_bytes: text whose ids were compared with the reference's; see `Measured`.
-        note: a remark on the tokenizer for people; empty for none.
-        worker_rate: the rate of a worker while all others work, measured here.
-        link, disk: the rates of a host; None if one does not count, or is part of `worker_rate`.
+        compared_bytes: the text whose ids were compared with the reference's; see `Measured`.
+        note: a remark on the tokenizer for people; empty if there is none.
+        worker_rate: the rate of a worker while all work, measured on this host.
+        link, disk: the rates of a host; None if unused, or if part of `worker_rate`.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -258,17 +258,17 @@ class Estimate(BaseModel):
 
 
 class Bench(BaseModel):
-    """The work of this machine with a tokenizer on some files; sizes in bytes.
+    """The measurement of a tokenizer on this machine and some files; sizes in bytes.
 
     Attributes:
         engine: the engine that tokenizes, in words.
-        reference: the software whose ids count.
-        rate: the text of a worker while all of them work, in bytes per second.
+        reference: the software whose ids count as right.
+        rate: the text that a worker does while all of them work, in bytes per second.
         workers: the number of workers.
         text_bytes: the size of the text that was tokenized.
         compared_bytes: the size of the text whose ids were compared with the reference's.
-        tokens_per_byte: the tokens of a byte of text, without the ids around documents.
-        problems: a problem for each file that cannot be read or holds no text.
+        tokens_per_byte: the tokens per byte of text, without the ids around documents.
+        problems: a message about each file that cannot be read or holds no text.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -305,14 +305,14 @@ def bench(config: BenchConfig, report: OnPhase = lambda phase: None) -> Bench:
 
 
 def estimate(config: EstimateConfig, report: OnPhase = lambda phase: None) -> Estimate:
-    """List the sources, work on a sample of them, and scale.
+    """List the sources, measure a sample of them, and scale the result.
 
     Args:
         config: the run, and the machines.
-        report: called with the current phase.
+        report: a function that is called with the current phase.
 
     Raises:
-        UsageError, SourceError, ScratchError: as a run would; no text is found.
+        UsageError, SourceError, ScratchError: as in a run; or no text is found.
     """
     uploads = _is_remote(config.output)
     report("listing the sources")
@@ -372,7 +372,7 @@ def estimate(config: EstimateConfig, report: OnPhase = lambda phase: None) -> Es
 
 
 def _is_remote(output: str) -> bool:
-    """Return whether an output is remote, without a request: plans need no credentials.
+    """Return whether an output is remote, without a request, so that a plan needs no credentials.
 
     Raises:
         UsageError: no run could write there.
@@ -388,7 +388,7 @@ def _is_remote(output: str) -> bool:
 def _planned_for(
     config: EstimateConfig, listed: Sequence[SourceFile]
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Sizes of the planned source files, and of their parts."""
+    """Return the sizes of the planned source files, and the sizes of their parts."""
     sizes = [source.size for source in listed]
     if config.total_size is None:
         return sizes, sizes_of(parts_of(listed, config, config.read_options))
@@ -412,7 +412,7 @@ def _planned_for(
 def _by_file(
     files: Sequence[SampledFile], texts: Sequence[Texts], counts: SampleCounts
 ) -> SampleCounts:
-    """The counts of each file, scaled from its sample."""
+    """Return the counts of each file, scaled from its sample."""
     found = []
     for file in files:
         # own: (counts, texts of the file)
@@ -424,7 +424,7 @@ def _by_file(
 
 
 def _shards(parts: Sequence[int], tokens: float, spec: DatasetSpec) -> int:
-    """Number of shards: full ones, and a last one of each part and split."""
+    """Return the number of shards: the full ones, and the last one of each part and split."""
     tokens_per_shard = spec.shard_format.samples_per_shard * spec.sequence_length
     held_out = tokens * spec.holdout_fraction
     sizes = np.asarray(parts, float)

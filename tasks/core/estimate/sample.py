@@ -1,4 +1,4 @@
-"""Texts of some source files, tokenized and written as a run would: by the real workers."""
+"""A sample of the sources: texts that the workers of a run tokenize and write."""
 
 import os
 import random
@@ -46,9 +46,9 @@ from tasks.core.workers.move_part import PackedPart, WriteJob, WrittenPart
 from tasks.core.workers.pool import WorkerPool
 from tasks.core.workers.tokenize_part import TokenizeJob
 
-_BLOCKS = 16  # to read in all; at least two of each file
-_BATCH_BYTES = 2**18  # of text: little is read beyond the sample
-_COMPARED_BYTES: Final = 2**20  # of text: the reference takes up to a second
+_BLOCKS = 16  # to read in total; at least two per file
+_BATCH_BYTES = 2**18  # of text: small, so that little is read beyond the sample
+_COMPARED_BYTES: Final = 2**20  # of text: takes the reference up to a second
 Floats = npt.NDArray[np.float64]
 OnPhase = Callable[[str], None]
 
@@ -58,7 +58,7 @@ class SampledFile(NamedTuple):
 
     Attributes:
         size: the size of all blocks, in bytes.
-        fetched: bytes that a run fetches of the file; 0 if it is local.
+        fetched: the bytes of the file that a run fetches; 0 if it is local.
     """
 
     source: SourceFile
@@ -71,8 +71,8 @@ class Texts(NamedTuple):
     """Texts from the start of a block.
 
     Attributes:
-        source_bytes: the bytes of the file, in proportion.
-        rows: the rows that were read.
+        source_bytes: the bytes of the file that these texts take, in proportion.
+        rows: the counts of the rows that were read.
     """
 
     file: SampledFile
@@ -82,7 +82,7 @@ class Texts(NamedTuple):
 
 
 class SampleCounts(NamedTuple):
-    """SampleCounts of texts, or of files; each an array of (texts,) or (files,)."""
+    """The counts of each text, (texts,), or of each file, (files,)."""
 
     source_bytes: Floats
     documents: Floats
@@ -92,17 +92,17 @@ class SampleCounts(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """A sample of the sources that was worked on.
+    """A sample of the sources, and its measurements.
 
     Attributes:
         texts: the texts of the files.
-        problems: a problem for each file that cannot be read or holds no text.
+        problems: a message about each file that cannot be read or holds no text.
         engine: the engine that tokenizes, in words.
-        compared: the bytes of text whose ids were compared with the reference's; 0 if these are
-            its own.
+        compared: the bytes of text whose ids were compared with the reference's; 0 if the engine
+            is the reference.
         counts: the counts of each text.
-        rows: the rows of all texts, with those whose text gives no token.
-        rate: the text of a worker while all of them work, in bytes per second.
+        rows: the rows of all texts, including those whose text gives no token.
+        rate: the text that a worker does while all of them work, in bytes per second.
         table_bytes: the bytes per token of the tables of documents.
         workers: the number of workers.
     """
@@ -124,16 +124,16 @@ class Measured(NamedTuple):
 def measure(
     config: EstimateConfig, listed: Sequence[SourceFile], report: OnPhase = lambda phase: None
 ) -> Measured:
-    """Work on a sample of some sources, and compare ids with the reference.
+    """Tokenize and write a sample of the sources, and compare ids with the reference's.
 
     Args:
         config: the run.
         listed: the sources of the run.
-        report: called with the current phase.
+        report: a function that is called with the current phase.
 
     Raises:
-        UsageError, SourceError, ScratchError: as a run would; no text is found.
-        EngineMismatchError: engine and reference differ; names the file.
+        UsageError, SourceError, ScratchError: as in a run; or no text is found.
+        EngineMismatchError: engine and reference differ; the message names the file.
     """
     scratch = None
     if config.scratch is not None:
@@ -188,7 +188,7 @@ def measure(
 
 
 def _compared(sample: Sequence[Texts], tokenizer: Tokenizer, engine: Engine) -> int:
-    """Compare the ids of some texts with the reference's; returns the bytes of these texts."""
+    """Compare the ids of some texts with the reference's; return the bytes of these texts."""
     num_bytes, compared = ceil_div(_COMPARED_BYTES, len(sample)), 0
     for each in sample:
         texts = each.texts.combine_chunks()
@@ -206,7 +206,7 @@ def _compared(sample: Sequence[Texts], tokenizer: Tokenizer, engine: Engine) -> 
 def _sample_files(
     sources: Sequence[SourceFile], config: EstimateConfig
 ) -> tuple[list[SampledFile], list[str]]:
-    """Some of the files, drawn at random, and what is wrong with those that cannot be read.
+    """Draw files at random; return those that can be read, and messages about the others.
 
     Raises:
         SourceError, UsageError: none of them can be read.
@@ -239,7 +239,7 @@ def _sample_files(
 
 
 def _read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Texts]:
-    """Texts of some blocks of each file, drawn at random; all of them if they are few."""
+    """Read texts from random blocks of each file; read all texts if the files are small."""
     blocks, most = max(2, ceil_div(_BLOCKS, len(files))), None
     if sum(file.size for file in files) > config.sample_size:
         most = config.sample_size // (len(files) * blocks)
@@ -259,7 +259,7 @@ def _read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Te
 def _read(
     file: SampledFile, blocks: Sequence[FileBlock], options: ReadOptions, most: int | None
 ) -> Iterator[Texts]:
-    """Texts of blocks; of each from its start, about `most` bytes."""
+    """Yield the texts at the start of each block, about `most` bytes per block."""
     reads, source = format_of(file.source.url, options), SourceFileBytes(file.source)
     for block in blocks:
         chunks, counts, text_bytes, fraction = [], list[RowCounts](), 0, 1.0
@@ -275,14 +275,14 @@ def _read(
         size = block.size * fraction
         each = None if fraction == 1 or options.filters.given() else reads.length_bytes
         if each is not None and pc.count_distinct(texts).as_py() == len(texts):
-            # The file stores these texts uncompressed, and rows differ in size: count bytes.
+            # The file stores these texts uncompressed, and rows differ in size: count their bytes.
             size = pc.sum(pc.binary_length(texts)).as_py() + each * rows.rows
         size *= file.source.size / max(file.size, 1)
         yield Texts(file, some, size, rows)
 
 
 def _without_text(files: Sequence[SampledFile], texts: Sequence[Texts]) -> list[str]:
-    """Messages about the files whose rows of the sample hold no text."""
+    """Return messages about the files whose rows in the sample hold no text."""
     found = []
     for file in files:
         rows = RowCounts.total(each.rows for each in texts if each.file is file)
@@ -300,10 +300,10 @@ def _work_on(
     workers: int,
     engine: EngineChoice,
 ) -> list[tuple[PackedPart, WrittenPart]]:
-    """Tokenize and write texts on as many workers as the run has, or as this host has cores.
+    """Tokenize and write the texts on `workers` workers; return the result of each part.
 
-    Each worker's first part is not timed: engines remember words that they have met. If there are
-    too few parts for that, they are done again.
+    `measure` does not time the first part of each worker, as engines remember words that they have
+    met. If there are too few texts for that, they are done again.
 
     Args:
         sample: the texts of the sources.
@@ -311,13 +311,13 @@ def _work_on(
         spec: the specification of the dataset.
         folder: an empty folder for the sample and its results.
         workers: the number of workers.
-        engine: the engine that tokenizes, as it is configured.
+        engine: the configured engine.
     """
     saved = folder / "tokenizer"
     tokenizer.save(saved)
     storage = LocalStorage(folder / "output")
     storage.create()
-    # The texts are filtered already, and a second phase would only delay the packing.
+    # The texts are filtered already, and a second phase would only delay packing.
     spec = spec.model_copy(
         update={
             "filters": NO_FILTERS,
@@ -344,7 +344,7 @@ def _work_on(
 
 
 def _write(texts: Texts, path: Path) -> SourceFile:
-    """Texts as an Arrow file, whose reading takes next to no time."""
+    """Write texts to an Arrow file, which takes almost no time to read."""
     table = pa.table({"text": texts.texts})
     with pa.OSFile(str(path), "wb") as raw, pa.ipc.new_file(raw, table.schema) as writer:
         writer.write_table(table)

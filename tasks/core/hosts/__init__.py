@@ -1,1 +1,1 @@
-"""Runs on several hosts: the shared plan, and one attempt at a partition."""
+"""Runs on several hosts: the shared plan, and the attempts at its partitions."""

@@ -1,13 +1,13 @@
-"""Files between the hosts of a run, on the storage of the dataset, which all of them reach.
+"""The files by which the hosts of a run communicate, on the dataset's storage, which all reach.
 
 Below `runs/RUN/`:
 
-    plan.json       what is to be done, the same for every partition
-    parent.json     the sign of life of the run that plans and publishes
-    00003-1.json    that of partition 3 in its first attempt, with what it has done so far
+    plan.json       the plan, which every partition reads
+        parent.json     the sign of life of the run that plans and publishes
+        00003-1.json    the sign of life of attempt 1 at partition 3, with its progress
 
-Each sign is put again every few seconds with a higher number. A reader compares it with what it
-read before, on its own clock, so no clock of another host needs to be right.
+Each sign is put again every few seconds with a higher number. A reader times on its own clock when
+the number changes, so the clocks of the hosts need not agree.
 """
 
 import threading
@@ -54,7 +54,7 @@ _SILENT_SECONDS = 20.0
 
 
 class ParentSign(Message):
-    """The parent run lives, and counts these attempts of its partitions."""
+    """The sign that the parent run lives, with the current attempt at each partition."""
 
     beat: int
     attempts: tuple[int, ...]
@@ -62,12 +62,12 @@ class ParentSign(Message):
 
 
 class PartitionSign(Message):
-    """A partition lives; what it has done so far.
+    """The sign that a partition lives, with its progress.
 
     Attributes:
-        ended: it did what it could; nothing more comes.
-        stopped: it was given up before that, and nothing of it runs any more.
-        fault: why it ended early, if every other partition would meet the same.
+        ended: True if the partition did all that it could.
+        stopped: True if it was given up before that; none of its work runs any more.
+        fault: the error that ended it early, if every other partition would meet it too.
     """
 
     beat: int
@@ -81,32 +81,32 @@ class PartitionSign(Message):
 
 
 def run_folder(run: str) -> str:
-    """The folder of the files between the hosts of a run."""
+    """Return the folder of the files by which the hosts of a run communicate."""
     return f"{RUNS_FOLDER}/{run}"
 
 
 def plan_path(run: str) -> str:
-    """The path of the shared plan."""
+    """Return the path of the shared plan."""
     return f"{run_folder(run)}/plan.json"
 
 
 def parent_path(run: str) -> str:
-    """The path of the parent's sign of life."""
+    """Return the path of the parent's sign of life."""
     return f"{run_folder(run)}/parent.json"
 
 
 def partition_path(run: str, partition: int, attempt: int) -> str:
-    """The path of a partition's sign of life."""
+    """Return the path of a partition's sign of life."""
     return f"{run_folder(run)}/{partition:05}-{attempt}.json"
 
 
 class Heartbeat:
-    """Puts a sign every few seconds from a thread, until the block ends.
+    """A thread that puts a sign every few seconds until the block ends.
 
     Args:
         storage: the storage of the dataset.
         path: the path of the sign.
-        sign: makes the sign, given the number of the beat.
+        sign: a function that makes the sign from the number of the beat.
     """
 
     def __init__(self, storage: Storage, path: str, sign: Callable[[int], Message]) -> None:
@@ -128,7 +128,7 @@ class Heartbeat:
         self._thread.join(BEAT_SECONDS)
 
     def beat(self) -> None:
-        """Put the sign now.
+        """Put the sign now, with the next number.
 
         Raises:
             StorageError: it cannot be put.
@@ -138,7 +138,7 @@ class Heartbeat:
             self._storage.put(self._path, to_json(self._sign(self._beats)))
 
     def beat_if_possible(self) -> None:
-        """Put the sign now; if storage keeps failing, the work itself reports it."""
+        """Put the sign now; ignore an error of the storage, which the work itself will report."""
         with suppress(StorageError):
             self.beat()
 
@@ -148,13 +148,13 @@ class Heartbeat:
 
 
 class Silence:
-    """The silence of another host, whose sign should change; `now` is on the monotonic clock.
+    """The time for which another host's sign has not changed; `now` is on the monotonic clock.
 
     Attributes:
-        limit: seconds without a change after which that host counts as lost.
+        limit: the seconds without a change after which that host counts as lost.
 
     Raises:
-        UsageError: the environment holds no such number.
+        UsageError: the environment variable for the limit is not a valid number.
     """
 
     def __init__(self, now: float) -> None:
@@ -163,17 +163,17 @@ class Silence:
         self._changed = now
 
     def hear(self, beat: int | None, now: float) -> float:
-        """Seconds for which the sign has been the same; `beat` is its number as read just now."""
+        """Return the seconds for which the sign has not changed; `beat` is its current number."""
         if beat != self._beat:
             self._beat, self._changed = beat, now
         return now - self._changed
 
     def listen_anew(self, now: float) -> None:
-        """Forget the silence, in which nothing could be heard."""
+        """Restart the time of silence, as the sign could not be read."""
         self._changed = now
 
 
-# Packages whose version may show in the bytes that they make; pyarrow brings the codecs.
+# Packages whose versions may change the bytes of the output; pyarrow contains the codecs.
 _MUST_AGREE = ("shardmill", "gigatoken", "tiktoken", "tokenizers", "sentencepiece", "pyarrow")
 
 
@@ -181,11 +181,12 @@ class SharedPlan(Message):
     """The plan that every partition of a run reads.
 
     Attributes:
-        workers, scratch: the options of `Execution` that the user gave; others are each host's own.
+        workers, scratch: the options of `Execution` that the user gave; each host has its own
+            defaults.
         engine, check_sources: see `RunPlan`.
-        parts: all of them; the index is the part's number.
-        partitions: the parts of each.
-        versions: the versions of the packages that the parent run has.
+        parts: all parts; the index of a part is its number.
+        partitions: the numbers of the parts of each partition.
+        versions: the versions of the parent run's packages.
         phase, merge_input, first_part, first_source: see `RunPlan`.
     """
 
@@ -203,7 +204,7 @@ class SharedPlan(Message):
     merge_input: MergeInput | None = None
 
     def execution(self, workers: int | None = None) -> Execution:
-        """The means of this host for its part of the work.
+        """Return the `Execution` options for this host.
 
         Args:
             workers: a number of workers that overrides the one that the user gave.
@@ -213,7 +214,7 @@ class SharedPlan(Message):
 
 
 def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> SharedPlan:
-    """Put what the partitions need on the storage, and remove what earlier runs left.
+    """Put the plan and the tokenizer on the storage, and remove the files of earlier runs.
 
     Raises:
         StorageError: it cannot be put.
@@ -243,17 +244,17 @@ def put_shared_plan(plan: RunPlan, storage: Storage, run: str, count: int) -> Sh
 
 
 def read_plan(storage: Storage, run: str) -> SharedPlan:
-    """The plan of a run.
+    """Read the shared plan of a run.
 
     Raises:
         StoppedError: the run is over.
         NotADatasetError: this host sees another disk.
-        ConfigMismatchError: packages of this host are not those of the parent's.
+        ConfigMismatchError: this host has other versions of packages than the parent run.
     """
     try:
         shared = from_json(SharedPlan, storage.read(plan_path(run)), where=plan_path(run))
     except FileNotFoundError as error:
-        if storage.list(TOKENIZER_FOLDER):  # put before the plan, and stays
+        if storage.list(TOKENIZER_FOLDER):  # put before the plan, and never removed
             raise StoppedError("the parent run is over") from error
         raise NotADatasetError(
             f"{storage} holds nothing of this run. The output must lie where all hosts reach it."
@@ -280,17 +281,17 @@ def partition_plan(
     parts: Sequence[int],
     scratch: Path,
 ) -> RunPlan:
-    """The plan for the parts of this host that are not recorded yet; saves its tokenizer.
+    """Return the plan for this host's parts that are not recorded yet; save the tokenizer.
 
     Args:
         shared: the plan of the run.
-        config: the means of this host.
+        config: the `Execution` options of this host.
         storage: the storage of the dataset.
         parts: the parts of this host.
         scratch: an empty folder on this host.
 
     Raises:
-        TokenizerError: what lies in the output is not the run's tokenizer.
+        TokenizerError: the output holds another tokenizer.
     """
     sizes = storage.list()
     done = {
@@ -326,7 +327,7 @@ def partition_plan(
 
 
 def part_times(storage: Storage, plan: RunPlan, parts: Sequence[int]) -> Iterator[PartTimes]:
-    """The counts in the records of parts, if the host that made them could not report them.
+    """Yield the counts in the records of parts whose host could not report them.
 
     Raises:
         DatasetError: a part has no record.

@@ -42,10 +42,10 @@ UNFIT = (StorageError, NotADatasetError, ConfigMismatchError)  # errors before a
 
 @contextmanager
 def refusing(*kinds: type[ShardmillError]) -> Iterator[None]:
-    """Treat errors of these kinds in the block as those of this host, not of the run.
+    """Treat errors of these kinds in the block as faults of this host, not of the run.
 
     Raises:
-        CannotTakePartError: in place of such an error; it names the host.
+        CannotTakePartError: replaces such an error, and names the host.
     """
     try:
         yield
@@ -58,10 +58,10 @@ class Guest:
 
     Args:
         storage: the storage of the dataset.
-        run: name of the parent run.
-        partition: number of the partition.
+        run: the name of the parent run.
+        partition: the number of the partition.
         attempt: the number of the attempt.
-        workers: a number of workers that overrides the configuration's.
+        workers: the number of workers; None for the plan's.
     """
 
     def __init__(
@@ -71,21 +71,21 @@ class Guest:
         self._partition, self._attempt, self._workers = partition, attempt, workers
         self._progress = RunProgress()
         self._parent = os.getppid()
-        self._silence = Silence(time.monotonic())  # of the parent run
+        self._silence = Silence(time.monotonic())  # the parent run's
         self._heartbeat = Heartbeat(storage, partition_path(run, partition, attempt), self._sign)
-        self._stopped: str | None = None  # why
+        self._stopped: str | None = None  # the reason
         self._ended = self._given_up = False
         self._fault: Failure | None = None
 
     @contextmanager
     def working(self) -> Iterator[Run]:
-        """Workers, plan and storage until the block ends; the guest gives signs of life meanwhile.
+        """Open the run with its workers until the block ends, and put signs of life meanwhile.
 
-        Parts that are recorded already are left out.
+        The run leaves out parts that are recorded already.
 
         Raises:
             StoppedError: the parent run is over, or has replaced this guest.
-            CannotTakePartError: it does not reach the output, has no room or other packages.
+            CannotTakePartError: this host does not reach the output, has no room or other packages.
             TokenizerError: the output holds another tokenizer.
         """
         with refusing(*UNFIT):
@@ -98,7 +98,7 @@ class Guest:
                 with self._means(shared) as run:
                     yield run
                 self._ended = True
-            except CannotTakePartError:  # the flow run alone reports it
+            except CannotTakePartError:  # the flow run reports it
                 raise
             except BaseException as error:
                 if isinstance(error, ShardmillError) and self._stopped is not None:
@@ -140,7 +140,7 @@ class Guest:
                 while self._stopped is None and not ended.wait(BEAT_SECONDS):
                     self._stopped = self._reason_to_stop()
             finally:
-                if not ended.is_set():  # no work without a watch
+                if not ended.is_set():  # the parent is not watched any more
                     self._stopped = self._stopped or "the watch over the parent run failed"
                     run.pool.stop()
                     run.movers.stop()
@@ -165,7 +165,7 @@ class Guest:
             self._silence.listen_anew(time.monotonic())
             return None  # the work itself will report what is wrong with the storage
         if (now := time.monotonic()) - began > BEAT_SECONDS:
-            self._silence.listen_anew(now)  # the same delay keeps the parent from giving signs
+            self._silence.listen_anew(now)  # the parent's signs are delayed too
         sign = from_json(ParentSign, content, where=f"{self._storage}/{path}")
         silent = self._silence.hear(sign.beat, now)
         if sign.stopped:

@@ -1,1 +1,1 @@
-"""Reading a dataset that may be damaged: records, shards and the tokenizer, checked."""
+"""Reading of a dataset that may be damaged: records, shards and the tokenizer are checked."""

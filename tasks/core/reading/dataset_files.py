@@ -1,6 +1,6 @@
-"""The files of a dataset: which belong to each part and to none; read, though they may be damaged.
+"""The files of a dataset: reading them, though they may be damaged, and assigning them to parts.
 
-What is read is checked, and of bounded size.
+Files are checked when they are read, and their size is limited.
 """
 
 import re
@@ -46,18 +46,18 @@ from streaming_ext.store.scratch import new_folder
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, open_saved
 from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
-# Far more than any real one: a manifest takes about 500 bytes per part, an index 600 per shard.
+# Far more than real files have: a manifest takes about 500 bytes per part, an index 600 per shard.
 MAX_JSON_BYTES = 2**30
 Read = TypeVar("Read")
 Record = TypeVar("Record", bound=Sealed)
-MAX_FAILURES = 4  # files in a row that storage fails, each after all attempts
+MAX_FAILURES = 4  # files in a row that cannot be read, each after all retries
 
 
 class DatasetFiles:
     """The files of a dataset on storage.
 
     Attributes:
-        sizes: path -> size in bytes, as `Storage.list` gives them; empty if nothing was listed.
+        sizes: path -> size in bytes, as `Storage.list` returns them; empty if nothing was listed.
     """
 
     def __init__(
@@ -67,22 +67,22 @@ class DatasetFiles:
         *,
         generation: str | None = None,
     ) -> None:
-        """Read nothing yet.
+        """Keep the arguments; nothing is read yet.
 
         Args:
-            storage: the storage that holds them.
-            sizes: see above.
-            generation: the start of the hash of a generation's manifest, of an extended dataset;
-                None for the newest.
+            storage: the storage that holds the files.
+            sizes: the sizes of the files; see above.
+            generation: the start of the hash of the manifest of a generation, if the dataset was
+                extended; None for the newest generation.
         """
         self.storage = storage
         self.sizes = sizes or {}
         self.generation = generation
         self._failed_in_a_row = 0
-        self._down = ""  # the error of all further reads
+        self._down = ""  # if set, the error message of all further reads
 
     def read(self, file: FileRecord, *, limit: int = MAX_JSON_BYTES) -> bytes:
-        """The content of a file, checked against its record.
+        """Read a file and check it against its record.
 
         Raises:
             CorruptDatasetError: it is damaged; the message does not name the file.
@@ -94,11 +94,11 @@ class DatasetFiles:
         return data
 
     def read_into(self, file: FileRecord, room: memoryview) -> None:
-        """Read a large file and check it against its record; it is hashed while it is read.
+        """Read a large file into `room` and check it against its record; it is hashed meanwhile.
 
         Args:
             file: the file to read.
-            room: the memory for it and one byte more, so that a longer file is detected.
+            room: the memory for the file and one more byte, so that a longer file is detected.
 
         Raises:
             CorruptDatasetError: it is damaged; the message does not name the file.
@@ -111,7 +111,7 @@ class DatasetFiles:
         require_recorded(file, found, digest.hexdigest())
 
     def check_size(self, file: FileRecord, *, limit: int) -> None:
-        """Check the size alone, if the files were listed.
+        """Check a file's size against its record, if the files were listed, and against `limit`.
 
         Raises:
             CorruptDatasetError: the file is missing, not as long as recorded, or beyond `limit`.
@@ -125,7 +125,7 @@ class DatasetFiles:
             raise CorruptDatasetError(f"{found} bytes, expected {limit} at most")
 
     def read_small(self, path: str) -> bytes:
-        """The content of a file whose size is not recorded.
+        """Read a file whose size is not recorded.
 
         Raises:
             CorruptDatasetError: it is missing, or too large.
@@ -156,10 +156,10 @@ class DatasetFiles:
         return data
 
     def read_manifest(self) -> bytes:
-        """The bytes of the manifest of the wanted generation.
+        """Read the manifest of the requested generation.
 
         Raises:
-            NotADatasetError: there is none; the message says what the folder holds.
+            NotADatasetError: there is no manifest; the message says what the folder holds.
             UsageError: there is no such generation.
         """
         if MANIFEST in self.sizes:
@@ -184,7 +184,7 @@ class DatasetFiles:
 
 
 def recorded_sizes(files: Iterable[FileRecord]) -> dict[str, int]:
-    """The size of each file, by its path."""
+    """Return the size of each file, by its path."""
     return {file.path: file.size for file in files}
 
 
@@ -201,11 +201,11 @@ def require_recorded(file: FileRecord, size: int, xxh128: str) -> None:
 
 
 def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
-    """The tokenizer that is saved with a dataset.
+    """Open the tokenizer that is saved with a dataset.
 
     Raises:
-        MissingExtraError: what opens it is not installed.
-        TokenizerError: it cannot be opened, or is not the one that the ids belong to.
+        MissingExtraError: the package that opens it is not installed.
+        TokenizerError: it cannot be opened, or the dataset was made with another one.
         StorageError: a file cannot be read.
     """
     where = f"{files.storage}/{TOKENIZER_FOLDER}"
@@ -230,11 +230,11 @@ def open_tokenizer(files: DatasetFiles, spec: DatasetSpec) -> Tokenizer:
 def open_dataset(
     storage: Storage, *, generation: str | None = None
 ) -> tuple[DatasetFiles, Manifest]:
-    """The files of a published dataset, and its manifest.
+    """Open a published dataset; return its files and manifest.
 
     Args:
         storage: the storage of the dataset.
-        generation: the wanted generation; see `DatasetFiles`.
+        generation: the requested generation; see `DatasetFiles`.
 
     Raises:
         NotADatasetError: there is none.
@@ -245,23 +245,23 @@ def open_dataset(
 
 
 def read_listed(files: DatasetFiles, file: FileRecord) -> bytes:
-    """A file as it is recorded.
+    """Read a file and check it against its record; an error about damage names the file.
 
     Raises:
-        CorruptDatasetError: it is missing or damaged; names the file.
+        CorruptDatasetError: it is missing or damaged.
     """
     with naming(files, file.path):
         return files.read(file)
 
 
 def read_recorded(storage: Storage, file: FileRecord) -> bytes:
-    """One file of a dataset, as it is recorded; see `read_listed`."""
+    """Read one file of a dataset and check it against its record; see `read_listed`."""
     return read_listed(DatasetFiles(storage), file)
 
 
 @contextmanager
 def naming(files: DatasetFiles, path: str) -> Iterator[None]:
-    """Have an error about damage name the file, and say what to do."""
+    """Make errors about damage in the block name the file, and say what to do."""
     try:
         yield
     except (CorruptDatasetError, ValueError, IndexError) as error:
@@ -272,7 +272,7 @@ def naming(files: DatasetFiles, path: str) -> Iterator[None]:
 
 
 def origin_rows_of(files: DatasetFiles, manifest: Manifest, record: PartRecord) -> SourceRows:
-    """The source row of each document of a part.
+    """Return the source rows of the documents of a part.
 
     Raises:
         CorruptDatasetError: the table of sources is missing or damaged.
@@ -285,7 +285,7 @@ def origin_rows_of(files: DatasetFiles, manifest: Manifest, record: PartRecord) 
 
 
 def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecord:
-    """The record of a part, as the manifest lists it.
+    """Read the record of a part that the manifest lists.
 
     Raises:
         CorruptDatasetError: it is missing or damaged.
@@ -298,11 +298,11 @@ def read_record(files: DatasetFiles, manifest: Manifest, part: int) -> PartRecor
 def read_dataset(
     storage: Storage, *, generation: str | None = None
 ) -> tuple[DatasetFiles, Manifest, list[PartRecord]]:
-    """The files of a published dataset, its manifest, and the records of all parts.
+    """Open a published dataset; return its files, its manifest, and the records of all parts.
 
     Args:
         storage: the storage of the dataset.
-        generation: the wanted generation; see `DatasetFiles`.
+        generation: the requested generation; see `DatasetFiles`.
 
     Raises:
         NotADatasetError: there is no dataset.
@@ -315,7 +315,7 @@ def read_dataset(
 
 
 def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
-    """The manifest of the dataset that an output is made from.
+    """Read the manifest of the dataset that an output is made from.
 
     Raises:
         CorruptDatasetError: the storage holds another dataset now.
@@ -324,7 +324,7 @@ def read_dataset_manifest(storage: Storage, file: FileRecord) -> Manifest:
 
 
 def read_records(storage: Storage, parts: Iterable[int] | None = None) -> dict[int, PartRecord]:
-    """The part records on the output; see `records_in`."""
+    """Read the part records on the output; see `records_in`."""
     return records_in(storage, PARTS_FOLDER, record_of, parts)
 
 
@@ -334,13 +334,13 @@ def records_in(
     record_of: Callable[..., Record],
     parts: Iterable[int] | None = None,
 ) -> dict[int, Record]:
-    """The records in a folder of an output, by part.
+    """Read the records in a folder of an output; return them by part.
 
     Args:
         storage: the storage of the output.
         folder: the folder of the records.
-        record_of: makes a record of the bytes of a file and its path, `where`.
-        parts: those to read; all unless given.
+        record_of: a function that makes a record from the bytes of a file and its path, `where`.
+        parts: the parts whose records are read; all if None.
 
     Raises:
         CorruptDatasetError: a record is damaged.
@@ -361,13 +361,13 @@ def records_in(
     return {record.part: record for record in mapped_ahead(read, paths)}
 
 
-# records first: they make a part count
+# Records come first: a part counts while its record exists.
 _FOLDERS = (PARTS_FOLDER, *SPLITS, DOCUMENTS_FOLDER, DUPLICATES_FOLDER, DIGESTS_FOLDER)
 _OF_GENERATIONS = (SHUFFLE_FOLDER, GENERATIONS_FOLDER, COLUMNS_FOLDER)
 
 
 def existing_manifest(storage: Storage) -> Manifest | None:
-    """The manifest; None if nothing is published.
+    """Read the manifest; return None if nothing is published.
 
     Raises:
         CorruptDatasetError: it is damaged.
@@ -379,13 +379,13 @@ def existing_manifest(storage: Storage) -> Manifest | None:
 
 
 def added_before(output: Storage) -> tuple[AddedColumns, ...]:
-    """The columns that were added to a dataset, which is published again."""
+    """Return the columns that were added to the dataset, if one is published."""
     manifest = existing_manifest(output)
     return () if manifest is None else manifest.added
 
 
 def beside_parts(manifest: Manifest) -> list[FileRecord]:
-    """The files of a dataset beside its parts and their records: publishing makes all of them."""
+    """Return the files of a dataset that publishing makes: all but its parts and their records."""
     indexes = [split.index for split in manifest.splits.values()]
     older: list[FileRecord] = []
     if manifest.generations:
@@ -399,23 +399,23 @@ def beside_parts(manifest: Manifest) -> list[FileRecord]:
         *digests_of(manifest),
         *(file for each in manifest.added for file in each.files),
         *manifest.older,
-        *dict.fromkeys(older),  # an index may be that of several generations
+        *dict.fromkeys(older),  # several generations may have the same index
     ]
 
 
 def tables_of(manifest: Manifest) -> list[FileRecord]:
-    """The tables of sources of a shuffled dataset, of each of its generations."""
+    """Return the tables of sources of a shuffled dataset, one per generation."""
     summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
     return [summary.sources for summary in summaries if summary is not None]
 
 
 def digests_of(manifest: Manifest) -> list[FileRecord]:
-    """The hashes of the texts of a deduplicated dataset, of all generations."""
+    """Return the files of text hashes of a deduplicated dataset, of all generations."""
     return [file for each in manifest.digests for file in each.files]
 
 
 def part_of(path: str) -> int | None:
-    """The part that a file belongs to; None if it belongs to no part."""
+    """Return the number of the part that a file belongs to, or None."""
     folder, _, rest = path.partition("/")
     number = rest.partition("/")[0].partition(".")[0]
     return int(number) if folder in _FOLDERS and number.isdigit() else None
@@ -434,13 +434,13 @@ def is_of_extension(path: str, manifest: Manifest) -> bool:
 def remove_unrecorded(
     storage: Storage, recorded: Iterable[int], *, first_part: int, kept: Collection[str] = ()
 ) -> None:
-    """Remove what killed runs left of parts that are not recorded, and what belongs to no part.
+    """Remove files of parts that are not recorded, which killed runs left, and files of no part.
 
     Args:
         storage: the storage of the dataset.
-        recorded: the parts that stay.
-        first_part: the first part of the run; everything of the parts before it stays.
-        kept: the files of no part that stay.
+        recorded: the parts whose files stay.
+        first_part: the first part of the run; all files of earlier parts stay.
+        kept: the paths of further files that stay.
     """
     stay = set(recorded)
     for folder in _FOLDERS:

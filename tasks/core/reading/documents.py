@@ -1,4 +1,4 @@
-"""The documents of a part of a dataset: its lists, and its shards cut at end-of-text ids."""
+"""The documents of a part of a dataset: its lists, and its shards, cut at end-of-text ids."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,15 +43,16 @@ from tasks.core.reading.dataset_files import (
 
 
 def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
-    """All documents of a part, about 40 bytes of memory each.
+    """Return the list of all documents of a part; each takes about 40 bytes of memory.
 
-    Columns: `row`, `split` (its index in `SPLITS`), `tokens` without the end-of-text id, `source`
-    and `place`, which are the part and the row unless the dataset is shuffled; see `ListedRows`.
+    Columns: `row`, `split` (the index in `SPLITS`), `tokens` without the end-of-text id, `source`
+    and `place`. The last two are the part and the row, unless the dataset is shuffled; see
+    `ListedRows`.
 
     Args:
         files: the files of the dataset.
         record: the record of the part.
-        values: read kept columns too, under their names with a prefix.
+        values: read kept columns too; their names get a prefix.
 
     Raises:
         CorruptDatasetError: the list is not as recorded; the message does not name the file.
@@ -73,13 +74,13 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
 
 
 def listed_documents(files: DatasetFiles, record: PartRecord, *, values: bool = False) -> pa.Table:
-    """The same; an error names the file."""
+    """Return what `documents_of` returns; an error about damage names the file."""
     with naming(files, record.documents.path):
         return documents_of(files, record, values=values)
 
 
 def document_codes(listed: pa.Table) -> Ints:
-    """The `codes` of listed documents, (documents,)."""
+    """Return the `codes` of listed documents, (documents,)."""
     return codes(listed["source"].to_numpy(), listed["row"].to_numpy())
 
 
@@ -97,7 +98,7 @@ def _table_of(record: PartRecord, batch: ListedRows, values: Mapping[str, pa.Arr
 
 
 def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
-    """All that a part left out as copies.
+    """Return the documents that a part left out as copies.
 
     Raises:
         CorruptDatasetError: the list is not as recorded; the message does not name the file.
@@ -112,7 +113,7 @@ def duplicates_of(files: DatasetFiles, record: PartRecord) -> Duplicates:
 
 Ids = npt.NDArray[Any]  # uint16 or uint32
 Bytes = npt.NDArray[np.uint8]
-_BLOCK = 2**19  # ids, which stay in the cache of a core from one look at them to the next
+_BLOCK = 2**19  # ids: they stay in a core's cache between the comparison and the search
 
 
 def read_shard(
@@ -124,7 +125,7 @@ def read_shard(
     *,
     before: int = 0,
 ) -> tuple[TokenArray, Bytes]:
-    """The samples of a shard, (samples, sequence_length), and the memory that it was read into.
+    """Read a shard; return its samples, (samples, sequence_length), and the memory that holds it.
 
     Args:
         files: the files of the dataset.
@@ -132,7 +133,7 @@ def read_shard(
         shard: the shard to read.
         spec: the specification of the dataset.
         memory: the memory to read into.
-        before: the bytes to leave free before the shard, for `joined`.
+        before: the number of bytes to leave free before the shard, for `joined`.
 
     Raises:
         CorruptDatasetError: it is damaged; the message does not name the file.
@@ -160,10 +161,10 @@ def read_shard(
 
 
 def joined(first: Sequence[Ids], ids: Ids, memory: Bytes) -> Ids:
-    """Arrays of ids end to end, without a copy of the last one if possible.
+    """Join arrays of ids, if possible without a copy of the last one.
 
-    If `ids` are in the memory of their shard as they are, the others are written before them, over
-    the header that was checked and the bytes that were left free.
+    If `ids` lie in `memory`, the others are written directly before them: over the header of the
+    shard, which was checked, and the bytes that were left free.
     """
     size = sum(some.nbytes for some in first)
     if not size:
@@ -178,7 +179,7 @@ def joined(first: Sequence[Ids], ids: Ids, memory: Bytes) -> Ids:
 
 
 def document_ends(ids: Ids, eot: int) -> Ints:
-    """The positions after each end-of-text id, (documents,)."""
+    """Return the positions after each end-of-text id, (documents,)."""
     found = [
         np.flatnonzero(ids[first : first + _BLOCK] == eot) + first + 1
         for first in range(0, len(ids), _BLOCK)
@@ -188,11 +189,11 @@ def document_ends(ids: Ids, eot: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class DocumentOrigins:
-    """The rows of the sources that documents are.
+    """The source and row of each document.
 
     Attributes:
         source_rows: the source rows of the part.
-        sources: the number of each document's source in a shuffled dataset, (documents,).
+        sources: the number of each document's source; of its part, unless shuffled: (documents,).
         rows: the row of each document, (documents,).
     """
 
@@ -208,7 +209,7 @@ class DocumentBlock:
     Attributes:
         stream: the ids, with an end-of-text id after each document, (tokens,).
         ends: the end of each document in the stream, after its end-of-text id, (documents,).
-        origins: the rows of the sources that they are, if wanted.
+        origins: the source and row of each document, if requested.
     """
 
     stream: Ids
@@ -217,11 +218,11 @@ class DocumentBlock:
 
     @property
     def lengths(self) -> Ints:
-        """Tokens of each, with its end-of-text id, (documents,)."""
+        """The tokens of each document, with its end-of-text id, (documents,)."""
         return np.diff(self.ends, prepend=0)
 
     def texts(self, tokenizer: Tokenizer, chosen: Ints | slice = slice(None)) -> Iterator[bytes]:
-        """The texts of documents of the block, in UTF-8; of all unless some are `chosen`."""
+        """Yield the texts of all documents of the block, or of the `chosen` ones, in UTF-8."""
         begins = tokenizer.bos_id is not None
         ends, lengths = self.ends[chosen].tolist(), self.lengths[chosen].tolist()
         for end, length in zip(ends, lengths, strict=True):
@@ -251,22 +252,22 @@ class PartOfDataset:
     def documents(
         self, split: Split, *, origins: bool = False, memory: Memory | None = None
     ) -> Iterator[DocumentBlock]:
-        """All documents of a split, those of a shard at a time; valid until the next ones.
+        """Yield all documents of a split, a shard at a time; each block is valid until the next.
 
         Args:
             split: the split of the part.
-            origins: return the rows of the sources that they are.
+            origins: give blocks the source and row of each document.
             memory: the memory to read into.
 
         Raises:
-            CorruptDatasetError: a file is missing or damaged, or holds what is not recorded.
+            CorruptDatasetError: a file is missing or damaged, or differs from its record.
             StorageError: it cannot be read.
         """
         files, held, spec = self.files, self.record.splits[split], self.record.spec
         own = self._origins(split) if origins else None
         memory = memory or Memory()
         left, documents = held.tokens, 0
-        rest: list[Ids] = []  # of a document that ends in a later shard
+        rest: list[Ids] = []  # the start of a document that ends in a later shard
         for shard in held.shards:
             with naming(files, f"{split}/{shard.name}"):
                 before = sum(some.nbytes for some in rest)
@@ -295,10 +296,10 @@ class PartOfDataset:
             )
 
     def blocks(self, listed: pa.Table) -> Iterator[tuple[Ints, DocumentBlock]]:
-        """All documents, those of a shard at a time, and the position of each in the list.
+        """Yield the position of each document in the list, and the documents, a shard at a time.
 
         Args:
-            listed: the list; see `listed_documents`.
+            listed: the list of the documents; see `listed_documents`.
 
         Raises:
             CorruptDatasetError, StorageError: see `documents`.
@@ -311,19 +312,19 @@ class PartOfDataset:
                 first += len(block.ends)
 
     def listed(self, split: Split) -> pa.Table:
-        """The documents of a split, as the list has them; see `documents_of`."""
+        """Return the listed documents of a split; see `documents_of`."""
         listed = listed_documents(self.files, self.record)
         return listed.filter(pc.equal(listed["split"], SPLITS.index(split)))
 
     def added(self) -> dict[str, pa.Array]:
-        """The values that were added to the documents, by column: (documents,) each."""
+        """Return the values that were added to the documents, by column: (documents,) each."""
         return added_values(self._manifest, self.record, partial(read_listed, self.files))
 
     def where(self, condition: Condition) -> Flags:
-        """Find the documents for which a condition holds, in the order of the list: (documents,).
+        """Flag the documents for which a condition holds, in the order of the list: (documents,).
 
         Raises:
-            UsageError: a column holds values of another kind than it is compared with.
+            UsageError: a column is compared with a value of another kind.
         """
         origins = self.source_rows() if "source" in condition.columns else SourceRows([])
         list_of_documents, flags = self.record.documents, [np.empty(0, np.bool_)]
@@ -338,7 +339,7 @@ class PartOfDataset:
         return np.concatenate(flags)
 
     def source_rows(self) -> SourceRows:
-        """The rows of the sources that its documents are."""
+        """Return the source rows of the part's documents."""
         return origin_rows_of(self.files, self._manifest, self.record)
 
     def _origins(self, split: Split) -> DocumentOrigins:

@@ -15,17 +15,17 @@ from streaming_ext.writing.evaluation_texts import evaluation_texts
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import ReportedCounts, RunReport
 
-_MOST_BAD = 5  # documents that are named
+_MOST_BAD = 5  # documents that the report names
 _MOST_BINS = 60
 _MOST_GROUPS = 16
 
 
 class Group(NamedTuple):
-    """Parts that a picture shows as one.
+    """Parts that a chart shows as one.
 
     Attributes:
-        rows: all rows of the sources; each is a document, or was left out.
-        tokens: with end-of-text ids.
+        rows: all rows of the sources, including those that were left out.
+        tokens: the tokens, with end-of-text ids.
         marked_documents: see `PartCounts`.
     """
 
@@ -45,7 +45,7 @@ class Group(NamedTuple):
 
 
 class Throughput(NamedTuple):
-    """The rate of text over the time of a run.
+    """Text per second over the time of a run.
 
     Attributes:
         edges: the edges of the bins, in seconds since the first part began, (bins + 1,).
@@ -60,12 +60,13 @@ class Figures(NamedTuple):
     """The figures of a report.
 
     Attributes:
-        total: all parts that are done, by whichever run.
-        groups: the same in groups, by name.
-        lengths: tokens per document; of a sample of the parts if there are many.
-        throughput: the rate of this run.
-        left_out: the rows and documents that are not in the dataset, and why.
-        evaluation_texts: those that were found, and in how many documents, the most first.
+        total: all finished parts, of this run and earlier ones.
+        groups: the finished parts in groups, by name.
+        lengths: the tokens per document, in a sample of the parts if there are many.
+        throughput: the text per second of this run.
+        left_out: the numbers of rows and documents that are not in the dataset, and why.
+        evaluation_texts: the evaluation texts that were found, each with its number of documents,
+            the largest number first.
     """
 
     report: RunReport
@@ -113,9 +114,9 @@ def _evaluation_texts(
 
 
 def group_by_source(parts: Sequence[ReportedCounts]) -> list[Group]:
-    """Group parts by the first folder in which their sources differ, otherwise by file.
+    """Group parts by the first folder in which their sources differ, or else by file.
 
-    If there are more groups than a picture can show, neighbours are joined.
+    If there are more groups than a chart can show, neighbours are joined.
     """
     if not parts:
         return []
@@ -138,7 +139,7 @@ def group_by_source(parts: Sequence[ReportedCounts]) -> list[Group]:
 
 
 def throughput(report: RunReport) -> Throughput | None:
-    """Spread the text of each part over the time of its tokenizing; None without any."""
+    """Spread the text of each part over the time of its tokenization; None if no part has any."""
     parts = [part for part in report.parts if part.tokenized_at and part.text_bytes]
     if not parts or report.seconds <= 0:
         return None
@@ -146,7 +147,7 @@ def throughput(report: RunReport) -> Throughput | None:
     done = np.zeros(len(edges))
     for part in parts:
         took = max(part.tokenize_seconds, 1e-3)
-        # Clocks of hosts may differ: what seems to lie outside the run counts at its edge.
+        # Clocks of hosts may differ: a time that seems to lie outside the run is moved to its edge.
         end = part.tokenized_at - report.began.timestamp()
         end = max(took, min(end, report.seconds))
         done += np.interp(edges, [end - took, end], [0.0, float(part.text_bytes)])

@@ -1,4 +1,4 @@
-"""The lengths of documents: how many there are of each."""
+"""The lengths of documents: the number of documents of each length."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,22 +13,22 @@ from streaming_ext.format.layout import documents_path
 from streaming_ext.store import Storage
 from tasks.core.reporting.report import ReportedCounts
 
-_MOST_DOCUMENTS: Final = 4_000_000  # of a sample, about a second's reading
+_MOST_DOCUMENTS: Final = 4_000_000  # in a sample; reading them takes about a second
 _MOST_FILES: Final = 48
 
 
 class Lengths:
-    """Tokens per document, without end-of-text ids."""
+    """Counts of documents by their tokens, without end-of-text ids."""
 
     def __init__(self) -> None:
         self._lengths = self._counts = np.empty(0, np.int64)
 
     def add(self, tokens: Ints) -> None:
-        """Count documents by their tokens, (documents,)."""
+        """Count documents; `tokens`: (documents,)."""
         self._add(*np.unique(tokens, return_counts=True))
 
     def include(self, others: "Lengths") -> None:
-        """Add other counts."""
+        """Add the counts of `others`."""
         self._add(others._lengths, others._counts)
 
     def _add(self, lengths: Ints, counts: Ints) -> None:
@@ -53,28 +53,29 @@ class Lengths:
 
     @property
     def mean(self) -> float:
-        """Tokens per document."""
+        """The mean tokens per document."""
         return self.tokens / self.documents if self.documents else 0.0
 
     def quantile(self, fraction: float) -> int:
-        """The length that `fraction` of the documents do not exceed."""
+        """Return the length that `fraction` of the documents do not exceed."""
         if not self.documents:
             return 0
         rank = max(int(np.ceil(fraction * self.documents)), 1)
         return int(self._lengths[np.searchsorted(np.cumsum(self._counts), rank)])
 
     def figures(self) -> dict[str, float]:
-        """The mean, some quantiles and the longest, by name."""
+        """Return the mean, some quantiles and the greatest length, by name."""
         quantiles = {f"p{percent}": self.quantile(percent / 100) for percent in (50, 90, 99)}
         return {"mean": self.mean, **quantiles, "longest": self.longest}
 
     def histogram(self, steps: int = 1) -> list[tuple[int, int, int]]:
-        """(length, next length, documents from the one up to the other), ascending.
+        """Return (lower bound, upper bound, number of documents between them), ascending.
 
-        Classes without a document are listed if they lie between others.
+        A class without documents is listed if it lies between classes that have some.
 
         Args:
-            steps: classes to each doubling; fewer among the shortest lengths, as lengths are whole.
+            steps: the classes per doubling of the length; fewer for the shortest, as lengths are
+                integers.
         """
         bounds = sorted({round(2 ** (step / steps)) for step in range(60 * steps)})
         counts = np.histogram(self._lengths, bounds, weights=self._counts)[0].astype(int).tolist()
@@ -84,7 +85,7 @@ class Lengths:
 
 
 def sample_lengths(storage: Storage, parts: Sequence[ReportedCounts]) -> Lengths:
-    """Read the lengths of the documents of some parts, evenly spread over all.
+    """Read the lengths of the documents in a sample of parts, evenly spread over all.
 
     Raises:
         StorageError, FileNotFoundError, ArrowException: the documents of a part cannot be read.
@@ -101,7 +102,7 @@ def sample_lengths(storage: Storage, parts: Sequence[ReportedCounts]) -> Lengths
 
 
 def evenly(documents: Sequence[int]) -> list[int]:
-    """The most evenly spread indexes that hold no more documents than a sample may have."""
+    """Return as many evenly spread indexes as the limits of a sample allow."""
     for count in range(min(len(documents), _MOST_FILES), 1, -1):
         chosen = [index * len(documents) // count for index in range(count)]
         if sum(documents[index] for index in chosen) <= _MOST_DOCUMENTS:

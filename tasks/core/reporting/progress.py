@@ -1,4 +1,4 @@
-"""The progress of a run: counted by many threads, read by one."""
+"""The progress of a run: many threads count, one reads."""
 
 import threading
 import time
@@ -13,10 +13,10 @@ class Snapshot:
     """The counters of a run at one moment.
 
     Attributes:
-        phase: the present work of the run, in a few words.
-        stopped: the run ended early; the phase says how.
-        text_bytes, tokens: the amounts of documents.
-        source_bytes, source_bytes_total: the bytes of the source files that are done, and all.
+        phase: the current work of the run, in a few words.
+        stopped: True if the run ended early; `phase` says how.
+        text_bytes, tokens: the text and tokens of documents so far.
+        source_bytes, source_bytes_total: the bytes of source files that are done, and of all.
         seconds: the time since the phase began.
     """
 
@@ -33,12 +33,12 @@ class Snapshot:
 
     @property
     def bytes_per_second(self) -> float:
-        """Text tokenized, in bytes per second."""
+        """The text that is tokenized, in bytes per second."""
         return self.text_bytes / self.seconds if self.seconds else 0.0
 
     @property
     def seconds_left(self) -> float | None:
-        """Time for the rest of the sources at the rate so far; None while that is not known."""
+        """The time for the rest of the sources at the rate so far; None while it is unknown."""
         if not self.source_bytes:
             return None
         return (self.source_bytes_total / self.source_bytes - 1) * self.seconds
@@ -49,11 +49,11 @@ class WorkingFile:
     """A part in hand.
 
     Attributes:
-        step: download, tokenize or write; it may still wait for a worker.
-        host: the host that works on it.
+        step: the name of the step, which may still wait for a worker.
+        host: the host that works on the part.
         since: the time when the step began, or its first text was done, on the monotonic clock
             of the process that shows it.
-        source_bytes: the bytes of its source that are done.
+        source_bytes: the bytes of the part's source that are done.
         first_bytes: the bytes of text that were done at `since`.
     """
 
@@ -72,17 +72,17 @@ class RunProgress:
     """The counters of one run.
 
     Attributes:
-        listeners: called with each line that people are told at the start of a run.
-        page: path of the report for people, once it is written.
+        listeners: functions called with each line that `note` gets.
+        page: the path of the report for people, once it is written.
         report: the report of the run, once it has ended.
-        run: id of the flow run, once there is one.
-        tasks: number of its task runs so far.
+        run: the id of the flow run, once there is one.
+        tasks: the number of its task runs so far.
         stopped_by: the exception to raise for the signal that ended the run early.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._finished = Snapshot(phase="starting")  # counts the parts that have ended
+        self._finished = Snapshot(phase="starting")  # counts finished and failed parts
         self._began: float | None = None
         self._ended: float | None = None
         self._working: dict[int, WorkingFile] = {}
@@ -96,12 +96,12 @@ class RunProgress:
         self.stopped_by: BaseException | None = None
 
     def enter(self, phase: str) -> None:
-        """Set the present work of the run, in a few words."""
+        """Set the current work of the run, in a few words."""
         with self._lock:
             self._finished = replace(self._finished, phase=phase)
 
     def note(self, line: str) -> None:
-        """Tell people a line, once."""
+        """Pass a line to the listeners, once."""
         with self._lock:
             is_new = line not in self._notes
             self._notes.add(line)
@@ -123,14 +123,14 @@ class RunProgress:
         self._ended = time.monotonic()
 
     def stop(self, phase: str) -> None:
-        """End the run early: nothing is in hand any more."""
+        """End the run early: no part is in hand any more."""
         with self._lock:
             self._finished = replace(self._finished, phase=phase, stopped=True)
             self._ended = time.monotonic()
             self._working.clear()
 
     def step(self, part: int, source: str, step: str, host: str) -> None:
-        """Note that a part enters a step on a host; nothing changes if it is already in it."""
+        """Record that a part enters a step on a host; do nothing if it is in that step already."""
         with self._lock:
             file = self._working.setdefault(part, WorkingFile(part=part))
             if (file.step, file.host) != (step, host):
@@ -138,7 +138,7 @@ class RunProgress:
                 file.since, file.first_bytes = time.monotonic(), 0
 
     def update(self, part: int, *, source_bytes: float, text_bytes: int, tokens: int) -> None:
-        """Set what is done of a part, counted from its beginning."""
+        """Set how much of a part is done, counted from its beginning."""
         with self._lock:
             file = self._working.setdefault(part, WorkingFile(part=part))
             if not file.text_bytes:
@@ -146,7 +146,7 @@ class RunProgress:
             file.source_bytes, file.text_bytes, file.tokens = source_bytes, text_bytes, tokens
 
     def finish(self, result: PartTimes | FailedFile, *, source_bytes: int) -> None:
-        """Count a part that has ended; of a failed one, nothing counts."""
+        """Count a part that has ended; the bytes of a failed one do not count."""
         if isinstance(result, PartTimes):
             self.note(result.engine and f"engine: {result.engine}")
         with self._lock:
@@ -167,17 +167,17 @@ class RunProgress:
             self._finished = done
 
     def give_up(self, part: int) -> None:
-        """Drop what is done of a part: its host is gone."""
+        """Forget the progress of a part whose host is gone."""
         with self._lock:
             self._working.pop(part, None)
 
     def files(self) -> tuple[list[WorkingFile], list[PartTimes | FailedFile]]:
-        """The parts in hand and those that have ended, both in the order in which they came."""
+        """Return the parts in hand and the ended ones, each in the order in which they came."""
         with self._lock:
             return [replace(file) for file in self._working.values()], list(self._results)
 
     def snapshot(self) -> Snapshot:
-        """The counters as they are now."""
+        """Return the counters as they are now."""
         with self._lock:
             seconds = 0.0
             if self._began is not None:

@@ -11,7 +11,7 @@ from streaming_ext.format.manifest import Manifest
 from streaming_ext.format.record import BadDocument, PartRecord
 from tasks.core.shuffle.spills import SpillRecord
 
-MOST_BAD_SHOWN = 5  # documents of a part; its record lists more
+MOST_BAD_SHOWN = 5  # documents per part; its record lists more
 _PACKAGES = (
     "shardmill",
     "prefect",
@@ -45,12 +45,12 @@ class FailedFile(BaseModel):
 
 
 class ReportedCounts(BaseModel):
-    """The counts of a part, whichever run did it; sizes in bytes.
+    """The counts of a part of this run or an earlier one; sizes in bytes.
 
     Attributes:
-        documents: rows that became documents; the others are null, bad, dropped or empty.
-        bad_listed: the first of the bad ones.
-        dropped_documents: rows that each filter dropped, by its name.
+        documents: the rows that became documents; the others are null, bad, dropped or empty.
+        bad_listed: the first bad rows.
+        dropped_documents: the rows that each filter dropped, by its name.
         marked_documents, evaluation_texts: see `PartCounts`.
     """
 
@@ -78,7 +78,7 @@ class ReportedCounts(BaseModel):
 
     @classmethod
     def of(cls, record: PartRecord | SpillRecord) -> "ReportedCounts":
-        """The counts in a record."""
+        """Return the counts of a record."""
         return cls(
             part=record.part,
             source=record.made_of_text,
@@ -96,12 +96,12 @@ class ReportedCounts(BaseModel):
 
 
 class PartTimes(ReportedCounts):
-    """A part that was done in this run; times in seconds.
+    """A part that this run did; times in seconds.
 
     Attributes:
         host: the host that did it.
         engine: the engine that tokenized it, in words; empty if none did.
-        tokenized_at: the end of its tokenizing, in seconds since 1970.
+        tokenized_at: the time when its tokenization ended, in seconds since 1970.
     """
 
     engine: str = ""
@@ -114,27 +114,27 @@ class PartTimes(ReportedCounts):
 
     @property
     def seconds(self) -> float:
-        """The time of all its steps, without waiting for a worker."""
+        """The time of all steps, without waiting for a worker."""
         return self.fetch_seconds + self.tokenize_seconds + self.write_seconds
 
     @property
     def began_at(self) -> float:
-        """The beginning of its work, without waiting between steps, in seconds since 1970."""
+        """The time when the work began, if no step had waited, in seconds since 1970."""
         return self.tokenized_at - self.tokenize_seconds - self.fetch_seconds
 
 
 class RunReport(BaseModel):
-    """One run. `seconds` counts from the first part to the published manifest.
+    """The report of one run; `seconds` counts from the first part to the published manifest.
 
     Attributes:
-        files: parts of the dataset; `files_skipped` of them were done before.
-        text_bytes, tokens, shard_bytes: the amounts of the parts done in this run.
-        published: the dataset is complete.
-        sources_not_checked: source files of it without a hash to check their bytes.
+        files: the number of parts of the dataset; earlier runs did `files_skipped` of them.
+        text_bytes, tokens, shard_bytes: the sizes and tokens of the parts that this run did.
+        published: True if the dataset is complete.
+        sources_not_checked: the number of source files without a hash to check their bytes.
         merged: the parts that the second of two phases made in this run.
-        merge_seconds: time of that phase.
-        duplicate_documents, duplicate_tokens: left out of the dataset as copies, once it is
-            published; the counts of `parts` include them.
+        merge_seconds: the time of that phase.
+        duplicate_documents, duplicate_tokens: the documents and tokens left out as copies, once the
+            dataset is published; the counts of `parts` include them.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -176,7 +176,7 @@ class RunReport(BaseModel):
 
 
 def installed_versions() -> dict[str, str]:
-    """Versions of the packages that do the work."""
+    """Return the versions of Python and of the packages that do the work."""
     versions = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -187,7 +187,7 @@ def installed_versions() -> dict[str, str]:
 
 
 def left_out_counts(manifest: Manifest) -> dict[str, int]:
-    """The counts in a report of a published dataset that no part knows."""
+    """Return the counts of a report that only the manifest of a published dataset has."""
     return {
         "sources_not_checked": manifest.not_checked,
         "duplicate_documents": manifest.duplicate_documents,
@@ -196,5 +196,5 @@ def left_out_counts(manifest: Manifest) -> dict[str, int]:
 
 
 def report_path(report: RunReport, suffix: str) -> str:
-    """Path of a report on the output."""
+    """Return the path of a report on the output."""
     return f"{RUNS_FOLDER}/{report.began:%Y%m%dT%H%M%SZ}-{report.run[:8]}{suffix}"

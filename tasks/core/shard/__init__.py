@@ -1,1 +1,1 @@
-"""Making a dataset of sources: plan, phases, publishing; extending and importing."""
+"""Datasets made from sources: plan, phases and publishing, also for `extend` and `import`."""

@@ -1,4 +1,4 @@
-"""Between the two phases of a run: from all spills to the parts that are merged from them."""
+"""The work between the two phases of a run: it plans the parts that are merged from all spills."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -44,17 +44,17 @@ from tasks.core.shuffle.spills import (
 
 
 def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
-    """The plan of phase two: its parts and the index of all spills.
+    """Return the plan of phase two: its parts and the index of all spills.
 
-    Put on the output are the index of spills, copies and the hashes of what stays; with a shuffle,
-    the table of sources.
+    The index of spills, the spills of copies and the hashes of documents that stay are put on the
+    output; with a shuffle, also the table of sources.
 
     Raises:
         DatasetError: a part has no spills.
         SourceError: a source has no text, or no document is left.
         StorageError: the output cannot be read or written.
     """
-    own = plan.parts[plan.first_part :]  # before these are the parts of what is extended
+    own = plan.parts[plan.first_part :]  # earlier parts are those of the extended dataset
     numbers = range(plan.first_part, len(plan.parts))
     records = all_recorded(read_spill_records(storage), numbers, storage)
     for record in records:  # another run may have written meanwhile
@@ -86,7 +86,7 @@ def arrange(plan: RunPlan, storage: Storage) -> RunPlan:
 
 
 def _index(spills: Sequence[Sequence[Spill]], before: Sequence[int]) -> SpillIndex:
-    """The index of the spills of each part, with the rows before it."""
+    """Return the index of the spills of each part, with the rows before it."""
     rows = [rows for rows, own in zip(before, spills, strict=True) for _ in own]
     return SpillIndex.of([*chain(*spills)], rows)
 
@@ -94,10 +94,13 @@ def _index(spills: Sequence[Sequence[Spill]], before: Sequence[int]) -> SpillInd
 def _shuffled(
     plan: RunPlan, storage: Storage, own: Sequence[Part], records: Sequence[SpillRecord]
 ) -> tuple[tuple[Part, ...], MergeInput, list[int]]:
-    """The parts of phase two of a shuffle, their input, and the rows before each in its source.
+    """Put the table of sources of a shuffle, and plan its phase two.
 
-    The table of sources is put. Sources of an extension are numbered after the existing ones, and
-    so have keys of their own.
+    Sources of an extension are numbered after the existing ones, so their keys differ.
+
+    Returns:
+        The parts of phase two; their input; the rows that each part of phase one has before it
+        in its source.
     """
     older = plan.base.manifest.shuffled if plan.base is not None else None
     known = plan.base.sources if plan.base is not None else ()
@@ -107,7 +110,7 @@ def _shuffled(
     sources = [*known, *found]
     table = table_bytes(sources)
     path = grown_sources_path(content_hash(table)) if known else SOURCES_PATH
-    storage.put(path, table)  # no generation overwrites another's
+    storage.put(path, table)  # each generation has its own path
     summary = ShuffleSummary(
         sources=FileRecord.of(path, table),
         files=len(sources),
@@ -124,7 +127,7 @@ def _shuffled(
 
 
 def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Part, ...]:
-    """The parts of phase two, each with a source in place of its spans.
+    """Return the parts of phase two, which have a stand-in for their spans.
 
     Args:
         count: the number of parts.
@@ -139,11 +142,11 @@ def stand_ins(count: int, size: int, table: str, *, first: int = 0) -> tuple[Par
 def _lay_out(
     parts: Sequence[Part], records: Sequence[SpillRecord]
 ) -> tuple[list[Source], list[int], list[BadDocument]]:
-    """All spans of all parts, in the order of the sources.
+    """Number the sources of all parts, and count the rows before each part.
 
     Returns:
-        The sources by number; the rows of its source before each part; the first bad documents,
-        with their rows in the sources.
+        The sources by number; the rows that each part has before it in its source; the first bad
+            documents, with their rows in the sources.
     """
     spans = joined_spans(parts)
     sources: list[Source] = []
@@ -166,7 +169,7 @@ def _lay_out(
                 rows=source.rows + made.rows,
                 documents=source.documents + documents,
             )
-        before.append(max(rows_before.values()))  # only a part of one span begins inside a file
+        before.append(max(rows_before.values()))  # only a part with one span begins inside a file
         for one in record.bad_listed[: MOST_BAD_LISTED - len(bad)]:
             row = one.row + rows_before[one.file]
             bad.append(one.model_copy(update={"row": row, "location": f"row {row}"}))
@@ -174,7 +177,7 @@ def _lay_out(
 
 
 def _whole_version(identity: SourceIdentity, span: tuple[int, int] | None) -> str:
-    """The version that pins a complete file, if no part begins at its start."""
+    """Return the version of a source that no part read from its start."""
     if span is None or is_remote(identity.url):
         return identity.version
     return identify(SourceFile(url=identity.url, size=identity.size), Path(identity.url)).version

@@ -1,4 +1,4 @@
-"""The work on a part of a dataset that is made of sources: fetch, tokenize or merge, and write."""
+"""The work on a part of a dataset made from sources: fetch, tokenize or merge, and write."""
 
 import platform
 
@@ -25,7 +25,7 @@ class ShardPartWork(PartWork):
     Args:
         plan: the plan of the run.
         number: the number of the part.
-        output: the storage that takes the part.
+        output: the storage of the output.
     """
 
     def __init__(self, plan: RunPlan, number: int, output: Storage) -> None:
@@ -40,7 +40,7 @@ class ShardPartWork(PartWork):
         super().__init__(plan.part_scratch(number), steps)
 
     def do(self, step: Step, do_job: DoJob) -> PartTimes | None:
-        """Do a step; returns the times of the part once it is written."""
+        """Do a step; return the times of the part once it is written."""
         plan, output = self._plan, self._output
         if step.fetches:
             fetch = FetchJob(
@@ -70,7 +70,7 @@ class ShardPartWork(PartWork):
             spec=plan.spec,
             first_source=plan.first_sources[number] if plan.spec.shuffle else 0,
             first=plan.first_part,
-            one_spill=output.remote,  # each part of the second phase asks for a range of each
+            one_spill=output.remote,  # each part of phase two reads a range of each spill
             known_on=str(output) if finds_copies(plan.spec, output) else None,
         )
 
@@ -93,7 +93,7 @@ class ShardPartWork(PartWork):
 
     def _times(self, written: WrittenPart) -> PartTimes:
         fetched, packed = self._fetched, self._packed
-        assert packed is not None  # noqa: S101  (the step before)
+        assert packed is not None  # noqa: S101  (set by the step before)
         return PartTimes(
             **packed.counts.model_dump(exclude={"host"}),
             host=platform.node(),

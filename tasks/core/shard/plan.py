@@ -1,4 +1,4 @@
-"""The plan of a run: its sources, its tokenizer, and the parts that the output holds already."""
+"""Planning of a run: its sources, its tokenizer, and the parts that the output already holds."""
 
 from dataclasses import replace
 
@@ -43,17 +43,17 @@ from tasks.core.shuffle.spills import MergeInput
 
 
 def _silent(words: str) -> None:
-    """Show nothing."""
+    """Ignore the status."""
 
 
 def plan_shard(config: ShardConfig, output: Storage, on_status: OnStatus = _silent) -> ShardBuild:
     """Plan a run of `shard`; nothing is written.
 
     Raises:
-        UsageError: no source can be used, or the output is a folder of something else, or lies
-            inside a dataset or inside the sources.
+        UsageError: no source can be used, or the output holds other files, or lies inside a
+            dataset or inside the sources.
         ConfigMismatchError: the output was made with another configuration or from other sources.
-        TokenizerError: the tokenizer cannot be had.
+        TokenizerError: the tokenizer cannot be loaded.
         StorageError: a server refuses or does not answer, or the output has no room.
     """
     on_status("looking at the sources")
@@ -123,7 +123,7 @@ def plan_extend(config: ExtendConfig, output: Storage, on_status: OnStatus = _si
     spec, known = base.manifest.spec, len(base.manifest.parts)
     on_status("looking at the sources")
     require_apart(config.output, config.sources)
-    # The columns were found in the files of the dataset.
+    # Columns may be missing: the files of the dataset had them.
     sources = find_sources(config, spec.read_options, may_lack=True)
     on_status("preparing the tokenizer")
     tokenizer = base.open_tokenizer(config.tokenizer)
@@ -159,17 +159,17 @@ def _identity(tokenizer: Tokenizer) -> TokenizerIdentity:
 
 
 def _require_same_environment(spec: DatasetSpec, tokenizer: Tokenizer, output: Storage) -> None:
-    """Refuse to extend a dataset where the same texts would give other bytes.
+    """Refuse to extend a dataset if the same texts would give other bytes now.
 
     Raises:
-        ConfigMismatchError: the tokenizer, or Python's Unicode tables are others.
+        ConfigMismatchError: the tokenizer or Python's Unicode tables differ.
     """
     own = {"tokenizer": _identity(tokenizer), "unicode": spec.unicode and UNICODE}
     spec.require_same(spec.model_copy(update=own), where=str(output))
 
 
 def _compared(build: ShardBuild, output: Storage) -> ShardBuild:
-    """A build with what is left to do.
+    """Compare a build with its output; return it with what is left to do.
 
     Raises:
         ConfigMismatchError: see `compare`; or the output was extended since, and lost files.
@@ -191,7 +191,7 @@ def _compared(build: ShardBuild, output: Storage) -> ShardBuild:
 
 
 def _second_phase(build: ShardBuild, storage: Storage) -> ShardBuild:
-    """The second phase of a published dataset that has all parts, else its first phase."""
+    """Return phase two if the published dataset has all files of its parts, else phase one."""
     manifest = read_manifest(storage)
     records = read_records(storage, range(len(manifest.parts)))
     if manifest.shuffled is None:
@@ -216,7 +216,7 @@ def _second_phase(build: ShardBuild, storage: Storage) -> ShardBuild:
 
 
 def _stand_in(summary: PartSummary) -> Part:
-    """A part of the dataset that is extended, with its first file."""
+    """Return a part of the dataset that is extended; of its sources, only the first file."""
     source = SourceFile(
         url=summary.source.url, size=summary.source.size, version=summary.source.version
     )

@@ -1,4 +1,4 @@
-"""Publishing a dataset: merged indexes, the tokenizer, and last of all the manifest."""
+"""Publishing of a dataset: merged indexes, the tokenizer, and last the manifest."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -31,17 +31,17 @@ from tasks.core.shuffle.spills import MergeInput
 def publish(
     plan: RunPlan, storage: Storage, *, on_status: Callable[[str], None] = lambda words: None
 ) -> Published:
-    """Put everything that makes the recorded parts one dataset, but for the manifest.
+    """Put the files that make the recorded parts one dataset, except for the manifest.
 
-    The records are read back from the output, so that what was removed meanwhile is noticed.
+    The records are read back from the output, so that a record that was removed is noticed.
 
     Args:
         plan: the plan of the run.
         storage: the storage of the dataset.
-        on_status: called with what is done next.
+        on_status: a function that is called with a description of each next step.
 
     Raises:
-        DatasetError: a part has no record, or the dataset is not what its manifest says.
+        DatasetError: a part has no record, or the manifest was changed during the run.
         SourceError: a source has no text, or no document is left.
         StorageError: the output is full, missing or not writable, or lost a file.
     """
@@ -66,7 +66,7 @@ def publish(
 
 
 def _of_two_phases(plan: RunPlan) -> dict[str, Any]:
-    """The fields of a manifest that the second phase adds."""
+    """Return the fields of a manifest that the second phase adds."""
     merged = plan.merge_input or MergeInput()
     return {"shuffled": merged.summary, "digests": (merged.digests,) if merged.digests else ()}
 
@@ -74,11 +74,11 @@ def _of_two_phases(plan: RunPlan) -> dict[str, Any]:
 def _next_generation(
     plan: RunPlan, base: BaseDataset, records: list[PartRecord], storage: Storage
 ) -> Published:
-    """Put the indexes of the next generation, and keep what it replaces.
+    """Put the indexes of the next generation, and keep the manifest and indexes that it replaces.
 
-    Readers see one generation or the other: the manifest is put in one step, and names indexes
-    that nothing overwrites. The index that stock readers know follows it. If no part was added,
-    the last steps of an extension that was killed are done again.
+    Readers see one generation or the other: the manifest is put in one step, and its indexes are
+    never overwritten. `index.json`, which stock readers open, follows it. If no part was added,
+    the last steps of a killed extension are done again.
     """
     old, spec = base.manifest, plan.spec
     made = split_indexes(spec, records)
@@ -97,7 +97,7 @@ def _next_generation(
             added=old.added,
         )
         data = storage.read(MANIFEST)
-        if data != to_json(manifest):  # else storage failed, and publishing is tried again
+        if data != to_json(manifest):  # if equal, this is a retry
             if FileRecord.of(MANIFEST, data) != base.file:
                 raise DatasetError(
                     f"{storage}/{MANIFEST} was changed during the run. Run the same command again."
@@ -114,10 +114,10 @@ def _next_generation(
 
 
 def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) -> None:
-    """Put what a dataset holds of older generations, and lacks.
+    """Put the missing manifests and indexes of older generations.
 
     Raises:
-        CorruptDatasetError: a lost manifest cannot be made again.
+        CorruptDatasetError: a lost file cannot be made again.
     """
     sizes = storage.list()
     for number, each in enumerate(manifest.generations):
@@ -132,12 +132,12 @@ def _put_older(manifest: Manifest, parts: list[PartRecord], storage: Storage) ->
 def published_dataset(
     manifest: Manifest, records: Iterable[PartRecord], *, after: Mapping[str, bytes] | None = None
 ) -> Published:
-    """Everything that makes the recorded parts one dataset.
+    """Return the manifest and the list of files that make the recorded parts one dataset.
 
     Args:
         manifest: the manifest of the dataset.
         records: the records of the parts.
-        after: files that follow the manifest.
+        after: the content of files that are put after the manifest, by their paths.
     """
     after = after or {}
     files = [file for record in records for file in record.files()]
@@ -147,11 +147,11 @@ def published_dataset(
 
 
 def recorded_parts(plan: RunPlan, storage: Storage) -> list[PartRecord]:
-    """The records of all parts of a run, read back from the output.
+    """Read the records of all parts of a run back from the output.
 
     Raises:
-        DatasetError: one is missing.
-        ConfigMismatchError: one is of another configuration.
+        DatasetError: a record is missing.
+        ConfigMismatchError: a record is from another configuration.
     """
     parts = all_recorded(read_records(storage), range(len(plan.parts)), storage)
     for part in parts:  # another run may have written meanwhile

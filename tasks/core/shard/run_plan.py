@@ -1,7 +1,7 @@
-"""The plan of a run that makes a dataset of sources, and the dataset that it may extend.
+"""The plan of a run that makes a dataset from sources, and the dataset that it may extend.
 
-Parts of an extension have the numbers behind those of the manifest, so nothing that it writes is
-read as part of the dataset before the next generation is published.
+Parts of an extension are numbered after those in the manifest, so nobody reads its files as part of
+the dataset before the next generation is published.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,10 +40,10 @@ from tasks.core.shuffle.spills import MergeInput, SpillRecord, source_numbers
 
 
 def require_extendable(storage: Storage, manifest: Manifest) -> None:
-    """Refuse a dataset that further parts would make another kind of dataset.
+    """Refuse to extend a dataset that is a subset, imported, merged or one node's.
 
     Raises:
-        UsageError: saying why, and what to do.
+        UsageError: it is one of these; the message says what to do.
     """
     spec = manifest.spec
     kinds = {
@@ -68,8 +68,8 @@ class BaseDataset:
     Attributes:
         files: the files of the dataset.
         manifest: the manifest of the generation.
-        file: the manifest as it lies on the output.
-        records: the records of the parts.
+        file: the recorded file of that manifest.
+        records: the records of the parts, by number.
         sources: the sources of a shuffled dataset, by number.
     """
 
@@ -81,11 +81,11 @@ class BaseDataset:
 
     @classmethod
     def open(cls, storage: Storage) -> Self:
-        """The newest generation, with everything that an extension needs of it.
+        """Open the newest generation, and read what an extension needs.
 
         Raises:
             NotADatasetError: nothing is published.
-            UsageError: it cannot be extended.
+            UsageError: the dataset cannot be extended.
             CorruptDatasetError: a file is lost or damaged.
         """
         files, manifest, records = read_dataset(storage)
@@ -108,7 +108,7 @@ class BaseDataset:
 
     @property
     def made_of(self) -> list[SpanRecord]:
-        """Everything that the dataset was made from."""
+        """The spans that the dataset was made from."""
         if self.sources:
             return spans_of(self.sources)
         return [made for record in self.records.values() for made in record.made_of]
@@ -119,7 +119,7 @@ class BaseDataset:
         return self.manifest.as_generation(self.file)
 
     def is_complete(self) -> bool:
-        """Return whether no file is missing and stock readers see this generation."""
+        """Return whether no file is missing and stock readers see this generation too."""
         sizes, manifest = self.files.sizes, self.manifest
         if BUILD in sizes or any(path.startswith(f"{SHUFFLE_FOLDER}/") for path in sizes):
             return False
@@ -134,13 +134,13 @@ class BaseDataset:
         return True
 
     def open_tokenizer(self, instead: str | None) -> Tokenizer:
-        """The tokenizer that the dataset was made with.
+        """Open the tokenizer that the dataset was made with.
 
         Args:
             instead: a tokenizer to use if the dataset's own copy is lost or damaged.
 
         Raises:
-            TokenizerError: there is neither, or the one that was named is another one.
+            TokenizerError: there is neither, or `instead` is another tokenizer.
             StorageError: a file cannot be read.
         """
         identity = self.manifest.spec.tokenizer
@@ -168,7 +168,7 @@ class BaseDataset:
             storage: the storage of the dataset.
 
         Raises:
-            CorruptDatasetError: a file is not the one that the manifest lists.
+            CorruptDatasetError: a file differs from the one that the manifest lists.
             StorageError: the dataset cannot be read or written.
         """
         for file in self.manifest.tokenizer_files:
@@ -177,12 +177,12 @@ class BaseDataset:
 
 
 def put_again(storage: Storage, file: FileRecord, data: bytes) -> None:
-    """Put a file that a dataset lost.
+    """Put back a file that a dataset lost.
 
     Args:
         storage: the storage of the dataset.
-        file: the file as the dataset lists it.
-        data: the content of the file that was made again.
+        file: the file that the dataset lists.
+        data: the content, made again.
 
     Raises:
         CorruptDatasetError: the two differ.
@@ -200,37 +200,37 @@ def _irreplaceable(storage: Storage, paths: str) -> CorruptDatasetError:
 
 
 def to_grow(storage: Storage) -> str:
-    """Advice for a run with sources that a published dataset does not hold."""
+    """Return advice on how to add new sources to a published dataset."""
     return f"New sources are added to it by {command('extend', storage, 'SOURCE...')}."
 
 
-# What is done with each part. With a shuffle, `sort` sorts it and `merge` merges.
+# The work on each part; `sort` and `merge` are the two phases of a shuffle or deduplication.
 PhaseName = Literal["shard", "import", "sort", "merge"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordedParts(Recorded):
-    """The parts that are recorded as done, with the records."""
+    """The parts that are recorded as done, with their records."""
 
     records: Mapping[int, PartRecord | SpillRecord]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan(Build):
-    """Everything that a run needs to know before its first job.
+    """The facts that a run needs before its first job.
 
     Attributes:
         phase: the work on each part.
-        engine: the engine that tokenizes, as it is configured; None if the sources hold ids.
-        check_sources: each remote file is compared with the hash of its store.
+        engine: the configured engine; None if the sources hold ids.
+        check_sources: True to compare each remote file with the hash of its store.
         sources: the sources as the user named them.
         tokenizer: the tokenizer of the dataset.
-        earlier: counts of the parts that are done already.
-        node_partition: the partition of the node, if each makes a dataset of some of the sources.
-        first_part: number of the first part that is made; those before are of a published dataset.
-        first_source: number of the first source of the run; those before are of that dataset.
+        earlier: the counts of the parts that are done already.
+        node_partition: the partition of the node, if each node makes a dataset of some sources.
+        first_part: the number of the run's first part; earlier ones belong to `base`.
+        first_source: the number of the run's first source; earlier ones belong to `base`.
         merge_input: the input of all parts of the second phase.
-        base: the published dataset that the run extends: its parts are the first ones.
+        base: the published dataset that the run extends; its parts come first.
     """
 
     phase: PhaseName
@@ -249,7 +249,7 @@ class RunPlan(Build):
 
     @cached_property
     def first_sources(self) -> dict[int, int]:
-        """The number of the source of the first span of each part that is made of sources."""
+        """The number of the first source of each part that the run makes."""
         own = self.parts[self.first_part :]
         pairs = zip(own, source_numbers(own), strict=True)
         return {part.number: self.first_source + numbers[0] for part, numbers in pairs}
@@ -261,7 +261,7 @@ class RunPlan(Build):
 
     @property
     def note(self) -> str:
-        """A remark on the tokenizer for people; empty for none."""
+        """A remark on the tokenizer for people; empty if there is none."""
         if self.base is not None or self.engine is None:
             return ""
         return self.tokenizer.note
@@ -273,11 +273,11 @@ class RunPlan(Build):
 
     @property
     def downloads(self) -> Path:
-        """The folder for fetched source files; what is in it outlives a kill."""
+        """The folder for fetched source files, which a resumed run uses again."""
         return self.kept
 
     def with_again(self, parts: frozenset[int]) -> Self:
-        """The same, with some parts to be made again."""
+        """Return the plan with some more parts to be made again."""
         again = super().with_again(parts)
         earlier = tuple(counts for counts in self.earlier if counts.part not in parts)
         return replace(again, earlier=earlier)

@@ -1,4 +1,4 @@
-"""The build of a dataset that is made of sources: each phase, and publishing."""
+"""The build of a dataset from sources: each phase, and publishing."""
 
 import math
 from collections.abc import Mapping
@@ -34,24 +34,24 @@ from tasks.core.shard.sources import require_same_parts
 from tasks.core.shuffle.spills import SpillRecord, read_spill_records
 from tasks.core.workers.tokenize_part import LoadTokenizerJob
 
-_SOURCES = 4  # that are sampled
-# Bytes of text per token: few tokenizers reach it, so what is refused is sure not to fit.
+_SOURCES = 4  # to sample for their text
+# Bytes of text per token: few tokenizers reach this, so a refused run would certainly not fit.
 _MOST_BYTES_PER_TOKEN = 6.0
-_PACKED = 0.5  # of the spills, what the shards take at least
+_PACKED = 0.5  # least size of the shards, as a fraction of the spills
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardBuild(RunPlan):
-    """A dataset that is made of sources, in one phase or, with a shuffle, in two."""
+    """A dataset made from sources, in one phase or in two."""
 
     @property
     def identity(self) -> BaseModel:
-        """The specification; for an extension, the manifest that is extended."""
+        """The specification; or for an extension, the manifest that is extended."""
         return self.spec if self.base is None else self.base.file
 
     @property
     def words(self) -> Words:
-        """The phase in words, for people."""
+        """The words for people about this phase."""
         return _WORDS[self.phase]
 
     def is_published(self, output: Storage) -> bool:
@@ -77,10 +77,10 @@ class ShardBuild(RunPlan):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> RecordedParts:
-        """The parts that are recorded, all made from these sources.
+        """Return the recorded parts; all must be made from these sources.
 
-        No part of the dataset that is extended is hashed, and no spill: the second phase compares
-        spills with their hashes when it reads them.
+        Parts of the dataset that is extended are not hashed, nor are spills: the second phase
+        compares spills with their hashes when it reads them.
         """
         first = len(self.parts) if self.is_made else self.first_part
         parts: dict[int, list[Stretch]] = {part: [] for part in range(first)}
@@ -104,7 +104,7 @@ class ShardBuild(RunPlan):
         )
 
     def _merged(self, output: Storage) -> dict[int, PartRecord]:
-        """The parts that an earlier run merged from the same spills."""
+        """Return the parts that an earlier run merged from the same spills."""
         own = range(self.first_part, len(self.parts))
         found = {part: record for part, record in read_records(output).items() if part in own}
         source = self.merge_input.source if self.merge_input else None
@@ -117,7 +117,7 @@ class ShardBuild(RunPlan):
         }
 
     def with_earlier(self) -> Self:
-        """The same with the counts of finished parts, and the name of their tokenizer."""
+        """Return the build with the counts of finished parts, and the name of their tokenizer."""
         found = self.done.records if self.done else {}
         records = [record for part, record in found.items() if part not in self.todo]
         spec = records[0].spec if records else self.spec
@@ -129,7 +129,7 @@ class ShardBuild(RunPlan):
 
     @property
     def first_job(self) -> LoadTokenizerJob | None:
-        """Loading the tokenizer, which takes seconds."""
+        """The job that loads the tokenizer, which takes seconds."""
         if self.phase == "merge" or not self.todo:
             return None
         return LoadTokenizerJob(
@@ -137,7 +137,7 @@ class ShardBuild(RunPlan):
         )
 
     def prepare(self, output: Storage) -> None:
-        """Remove leftovers and source files that are not needed; save the tokenizer for workers."""
+        """Remove leftovers and unneeded source files, and save the tokenizer for workers."""
         recorded = set(range(len(self.parts))) - set(self.todo)
         if self.phase == "sort":
             remove_spills(output, recorded)
@@ -160,10 +160,10 @@ class ShardBuild(RunPlan):
                 self.tokenizer.save(self.tokenizer_folder)
 
     def require_room(self, output: Storage) -> None:
-        """Refuse spills and shards that are sure not to fit, before any work.
+        """Refuse a run whose spills and shards will certainly not fit, before any work.
 
         Raises:
-            StorageError: saying how much is needed and how much is free.
+            StorageError: the output has too little space; the message says how much is needed.
         """
         free = output.free_bytes() if self.phase == "sort" else None
         if free is not None and (needed := self._least_bytes()) > free:
@@ -175,25 +175,25 @@ class ShardBuild(RunPlan):
             )
 
     def _least_bytes(self) -> float:
-        """The least size of the parts that are left to tokenize, as spills and as shards."""
+        """Return the least size of the spills and shards of the parts that are left to do."""
         if self.spec.drops:
-            return 0.0  # how many documents stay is not known
+            return 0.0  # the number of documents that stay is not known
         text_bytes, source_bytes, options = 0, 1, self.spec.read_options
         for part in self.todo[:: max(1, len(self.todo) // _SOURCES)][:_SOURCES]:
             source = self.parts[part].spans[0].source
             try:
                 blocks = format_of(source.url, options).blocks(SourceFileBytes(source), options)
-            except (SourceError, UsageError):  # its own part reports it
+            except (SourceError, UsageError):  # the part itself reports it
                 return 0.0
             text_bytes += sum(block.size for block in blocks)
             source_bytes += source.size
         size = sum(self.parts[part].size for part in self.todo)
         tokens = size * text_bytes / source_bytes / _MOST_BYTES_PER_TOKEN
-        packed = _PACKED if self.spec.deduplicate is None else 0.0  # copies are not known
+        packed = _PACKED if self.spec.deduplicate is None else 0.0  # copies are not yet known
         return tokens * np.dtype(self.spec.dtype).itemsize * (1 + packed)
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published | Build:
-        """Put what belongs to no part; the first of two phases is followed by the second."""
+        """Put the files that belong to no part; after phase one of two, return phase two."""
         if self.phase == "sort":
             return arrange(self, output)
         return publish(self, output, on_status=on_status)

@@ -1,6 +1,6 @@
-"""The source files of a run: looked into before any work, cut into parts.
+"""The source files of a run: they are listed, checked before any work, and cut into parts.
 
-The sources of a dataset are compared with those that a run is given, as they are now.
+The recorded sources of a dataset are compared with the current files of a run.
 """
 
 import heapq
@@ -35,13 +35,13 @@ _log = logging.getLogger(__name__)
 
 
 def balanced_groups(sizes: Sequence[int], count: int) -> list[list[int]]:
-    """Divide things into groups of about the same size, none of them empty if there are enough.
+    """Divide things into groups of about the same size; if there are enough things, none is empty.
 
-    The largest thing that is left goes to the smallest group, the first of those (longest
-    processing time first: no group is larger than 4/3 of the best possible):
+    The largest remaining thing goes to the first of the smallest groups (longest processing time
+    first: no group is larger than 4/3 of the best possible):
 
         sizes 50, 10, 10, 30, 20; 2 groups
-        groups 0, 1 and 2, 3, 4, of 60 each
+        groups [0, 1] and [2, 3, 4], 60 bytes each
 
     Args:
         sizes: the sizes of the things, in bytes.
@@ -62,7 +62,7 @@ def balanced_groups(sizes: Sequence[int], count: int) -> list[list[int]]:
 def own_partition(
     parts: Sequence[Part], *, nodes: int | None, rank: int | None
 ) -> tuple[tuple[Part, ...], NodePartition | None]:
-    """The parts of this node, and how it names its partition; all parts if there are no nodes.
+    """Return the parts of this node and its partition; without nodes, all parts and None.
 
     Raises:
         UsageError: there are fewer parts than nodes.
@@ -81,7 +81,7 @@ def own_partition(
 
 
 def _line(part: Part) -> str:
-    """A part in the list that all nodes must agree on."""
+    """Return the line of a part in the list on which all nodes must agree."""
 
     def of(source_span: SourceSpan) -> str:
         source = source_span.source
@@ -94,12 +94,12 @@ def _line(part: Part) -> str:
 def parts_of(
     sources: Sequence[SourceFile], sizes: PartOptions, options: ReadOptions
 ) -> tuple[Part, ...]:
-    """The parts of some sources: a function of the sources and the configuration alone.
+    """Cut sources into parts, which depend on the sources and the configuration alone.
 
     Args:
         sources: the source files, in order.
         sizes: the sizes of parts.
-        options: the text that is read of the sources.
+        options: the options for reading the sources.
 
     Raises:
         StorageError: a server refuses or does not answer.
@@ -115,12 +115,12 @@ def parts_of(
 def find_sources(
     config: ShardConfig | ExtendConfig, options: ReadOptions, *, may_lack: bool = False
 ) -> tuple[SourceFile, ...]:
-    """List the source files, and look into them for the columns that are read, before any work.
+    """List the source files, and check that they have the columns that are read, before any work.
 
     Args:
-        config: the configuration that names them.
-        options: the text that is read of them.
-        may_lack: all of them may lack columns.
+        config: the configuration, which names the files.
+        options: the options for reading the files.
+        may_lack: True if all files may lack columns.
 
     Raises:
         UsageError: nothing matches, or the files cannot be used; see `look_into`.
@@ -137,14 +137,14 @@ def find_sources(
 
 
 def warn_of_doubtful(files: Sequence[str]) -> None:
-    """Tell people of files that may hold no text: each is left to its own part."""
+    """Warn of files that may hold no text; each part reports its own."""
     if files:
         count = f"{len(files):,} file{'s' if len(files) > 1 else ''}"
         _log.warning("%s may hold no such text:\n  %s", count, "\n  ".join(shortened(files)))
 
 
 def list_token_files(patterns: Iterable[str], options: IdOptions) -> list[SourceFile]:
-    """Find the files of a token set, each once, in the order of the numbers in their names.
+    """List the files of token sets, each once, in the order of the numbers in their names.
 
     Args:
         patterns: files, folders (all files of the format in them, however deep), glob and brace
@@ -152,8 +152,8 @@ def list_token_files(patterns: Iterable[str], options: IdOptions) -> list[Source
         options: the options of the import.
 
     Raises:
-        UsageError: a pattern matches nothing, or lies where no files are listed; or a type of ids
-            is given, and the files say it.
+        UsageError: a pattern matches nothing, or names a place where files cannot be listed; or
+            `dtype` is given, though the files state it.
         StorageError: a server refuses or does not answer.
     """
     reads = TOKEN_SETS[options.set_format]
@@ -185,7 +185,7 @@ def _match(pattern: str, takes: Takes) -> list[SourceFile]:
     return files_of(pattern, takes)
 
 
-Pair = tuple[SourceSpan, SpanRecord]  # a span that is given, and what a record says of it
+Pair = tuple[SourceSpan, SpanRecord]  # a span of this run, and its record
 
 
 def require_same_parts(
@@ -194,7 +194,7 @@ def require_same_parts(
     parts: Sequence[Part],
     options: ReadOptions,
 ) -> None:
-    """Refuse to resume a dataset that was made from other sources, or cut another way.
+    """Refuse to resume a dataset that was made from other sources or other parts.
 
     Local files are read and hashed.
 
@@ -202,10 +202,10 @@ def require_same_parts(
         storage: the storage of the dataset.
         records: the records of the finished parts.
         parts: the parts of this run, by number.
-        options: the text that is read of the sources.
+        options: the options for reading the sources.
 
     Raises:
-        ConfigMismatchError: naming what differs.
+        ConfigMismatchError: they differ; the message says how.
     """
     lines: list[str] = []
     pairs: list[Pair] = []
@@ -227,10 +227,10 @@ def require_same_parts(
 def require_same_table(
     storage: Storage, table: Sequence[Source], parts: Sequence[Part], *, advice: str
 ) -> None:
-    """The same for a shuffled dataset, which lists its sources in a table.
+    """Refuse to resume a shuffled dataset whose table of sources differs from this run's sources.
 
     Raises:
-        ConfigMismatchError: naming what differs.
+        ConfigMismatchError: they differ; the message says how.
     """
     spans, lines = joined_spans(parts), []
     if len(spans) != len(table):
@@ -238,18 +238,18 @@ def require_same_table(
     pairs = zip(spans, spans_of(table), strict=False)
     _refuse(
         storage,
-        [*lines, *_differences(pairs, None)],  # the table holds versions of complete files
+        [*lines, *_differences(pairs, None)],  # the table has versions of whole files
         f"Use the old sources, or another --output. {advice}",
     )
 
 
 def joined_spans(parts: Sequence[Part]) -> list[SourceSpan]:
-    """Each source of some parts by its number, with the bytes of all its spans."""
+    """Return the sources of some parts by number, each as one span that joins its spans."""
     spans: list[SourceSpan] = []
     for part, numbers in zip(parts, source_numbers(parts), strict=True):
         for given, number in zip(part.spans, numbers, strict=True):
             source, (begin, end) = given.source, given.span or (0, given.source.size)
-            if number < len(spans):  # a further span of the same file
+            if number < len(spans):  # another span of the same file
                 begin = (spans.pop().span or (0, 0))[0]
             is_all = (begin, end) == (0, source.size)
             spans.append(SourceSpan(source, None if is_all else (begin, end)))
@@ -262,18 +262,18 @@ def new_sources(
     sources: Sequence[SourceFile],
     options: ReadOptions,
 ) -> tuple[SourceFile, ...]:
-    """The sources that a dataset does not hold; those that it holds must not have changed.
+    """Return the sources that a dataset does not hold; check that the others have not changed.
 
-    Local files that it holds are read and hashed.
+    Local files that the dataset holds are read and hashed.
 
     Args:
         storage: the storage of the dataset.
-        made_of: everything that the dataset was made from.
+        made_of: the spans that the dataset was made from.
         sources: the sources of this run.
-        options: the text that is read of them.
+        options: the options for reading the sources.
 
     Raises:
-        ConfigMismatchError: the dataset holds a file with other bytes; names them all.
+        ConfigMismatchError: the dataset holds other bytes of a file; the message names these files.
     """
     known: dict[str, list[SpanRecord]] = {}
     for made in made_of:
@@ -294,7 +294,7 @@ def new_sources(
 
 
 def spans_of(table: Iterable[Source]) -> list[SpanRecord]:
-    """The sources of a shuffled dataset as a record names them."""
+    """Return the sources of a shuffled dataset in the form of a record."""
     return [SpanRecord(source=each.identity, span=each.span, rows=each.rows) for each in table]
 
 
@@ -310,12 +310,12 @@ def _differences(pairs: Iterable[Pair], options: ReadOptions | None) -> list[str
 
 
 def difference(given: SourceSpan, made: SpanRecord, options: ReadOptions | None) -> str:
-    """Describe how a span differs from its record; empty if it holds the same bytes.
+    """Describe how a span differs from its record; return "" if it holds the same bytes.
 
     Args:
-        given: the span as it is now; a local file is read and hashed.
-        made: the span as the record has it.
-        options: the text that is read of the file, if `made` pins only the bytes of the span.
+        given: the current span; a local file is read and hashed.
+        made: the span in the record.
+        options: the options for reading the file, if `made` pins only the bytes of the span.
     """
     source, known = given.source, made.source
     if source.url != known.url:
@@ -337,5 +337,5 @@ def difference(given: SourceSpan, made: SpanRecord, options: ReadOptions | None)
 
 
 def _without_revision(url: str) -> str:
-    """A URL without the revision of the Hub, which changes whenever its dataset grows."""
+    """Return a URL without its Hub revision, which changes whenever the Hub's dataset grows."""
     return re.sub(r"^(hf://[^@]+)@[^/]+/", r"\1/", url)

@@ -1,1 +1,1 @@
-"""A shuffle between tokenizing and writing: sorted spills, merged by ranges of keys."""
+"""Shuffle and deduplication between tokenizing and writing: spills, merged by ranges of keys."""

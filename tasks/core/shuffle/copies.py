@@ -1,7 +1,7 @@
-"""Between the phases: hashes of all documents compared, one range of them after another.
+"""The search for copies between the phases: hashes are compared, one range after another.
 
-Of documents with one hash the first in the order of the sources stays. What is left out of a part
-of phase two stands in block b of each spill of copies, for part b.
+If documents have the same hash, the first in the order of the sources stays. Block b of each spill
+of copies holds the documents that are left out of part b of phase two.
 """
 
 import io
@@ -39,7 +39,7 @@ from tasks.core.shuffle.near import NearCopies
 from tasks.core.shuffle.sort import DIGESTS, sketches_schema
 from tasks.core.shuffle.spills import Blocks, Spill, SpillIndex, SpillWriter, as_one
 
-RANGE_DOCUMENTS = 2**21  # whose hashes are compared at a time and kept in one file: decides bytes
+RANGE_DOCUMENTS = 2**21  # per comparison and per file of hashes; changes the bytes of the dataset
 _COPIES: Final = pa.schema(
     [(name, pa.int64()) for name in ("group", "row", "first_group", "first_row")]
 )
@@ -48,12 +48,12 @@ _NEAR_COPIES: Final = _COPIES.append(pa.field("matches", pa.int64()))
 
 @dataclass(frozen=True, slots=True)
 class OlderTexts:
-    """Texts of the generations that a run extends.
+    """The texts of the generations that a run extends.
 
     Attributes:
         files: the files of the dataset.
-        generations: hashes of the texts that each added, the oldest first.
-        shuffled: the dataset is shuffled.
+        generations: the hashes of the texts that each generation added, the oldest first.
+        shuffled: True if the dataset is shuffled.
     """
 
     files: DatasetFiles
@@ -61,10 +61,10 @@ class OlderTexts:
     shuffled: bool
 
     def among(self, wanted: Keys, start: int, end: int) -> Digests:
-        """Those whose hashes begin as a wanted one; memory depends on how many are found.
+        """Find texts by the upper halves of hashes; memory grows with the number of texts found.
 
         Args:
-            wanted: upper halves of hashes in [start, end), (documents,).
+            wanted: the upper halves of hashes in [start, end), (documents,).
             start, end: the range of hashes.
 
         Raises:
@@ -74,7 +74,7 @@ class OlderTexts:
         found = []
         for each in self.generations:
             count = len(each.files)
-            # file i of n holds the hashes from i / n of all on
+            # file i of n holds the hashes in [i / n, (i + 1) / n) of their range
             first, last = count * start // 2**KEY_BITS, ceil_div(count * end, 2**KEY_BITS)
             for file in each.files[first:last]:
                 data = read_listed(self.files, file)
@@ -83,7 +83,7 @@ class OlderTexts:
         return Digests.joined(found)
 
     def sketches(self) -> Iterator[KeptSketches]:
-        """Those of near copies' datasets, in bounded batches.
+        """Yield the sketches of a dataset without near copies, in batches of limited size.
 
         Raises:
             StorageError, CorruptDatasetError: see `among`.
@@ -102,19 +102,19 @@ def put_comparison(
     older: OlderTexts | None,
     spec: DatasetSpec,
 ) -> tuple[SpillIndex, KeptDigests]:
-    """Put spills of what each part of phase two leaves out, and hashes of what stays.
+    """Put spills of the copies that each part of phase two leaves out, and hashes of the others.
 
-    Memory does not depend on how many documents there are, but for copies of one text, and all near
-    copies.
+    Memory does not grow with the number of documents, except for copies of the same text, and for
+    near copies.
 
     Args:
         storage: the storage that holds the spills of hashes, or of sketches.
         index: the index of these spills.
         parts: the number of parts of phase two.
-        first_part: the number of the first of them.
-        older: the texts of the dataset that is extended: they stand before all others.
+        first_part: the number of the first of these parts.
+        older: the texts of the dataset that is extended; they come before all others.
         spec: the specification of the dataset; with a shuffle, parts are ranges of keys, and not
-            those of phase one.
+            the parts of phase one.
 
     Raises:
         StorageError: a spill cannot be read or put.
@@ -123,14 +123,14 @@ def put_comparison(
     spills: list[Spill] = []
     kept: list[FileRecord] = []
     stayed, near, shuffled = 0, None, spec.shuffle is not None
-    # ways: keys that each document has; the first of as many ranges of keys has all documents once
+    # ways: the keys per document; the first 1 / ways of the keys contains each document once
     ways = 1
     if spec.near is not None:
         ways = 1 + spec.near.bands
         sketches = iter(()) if older is None else older.sketches()
         near = NearCopies.found(storage, index, sketches, spec.near)
     documents = int(index.counts.sum()) // ways
-    # starts: (parts,), the first key or number of each part
+    # starts: (parts,), the first key of each part, or its number
     starts = np.array(
         [key_range(part, parts)[0] if shuffled else first_part + part for part in range(parts)],
         np.uint64,
@@ -164,12 +164,12 @@ def put_comparison(
 def _compared(
     own: pa.RecordBatch, older: OlderTexts | None, start: int, end: int
 ) -> tuple[Digests, pa.RecordBatch, Keys]:
-    """Documents that stay, in the order of hashes; copies, and their keys.
+    """Return the documents that stay, in the order of hashes; the copies; the copies' keys.
 
     Args:
-        own: documents whose hashes are in [start, end), by `DIGESTS`, in the order of the sources.
+        own: the documents whose hashes are in [start, end), in the schema `DIGESTS`.
         older: see `put_comparison`.
-        start, end: see above.
+        start, end: the range of hashes.
     """
     high, low, groups, rows, keys = (column.to_numpy() for column in own.columns)
     known = Digests.joined([]) if older is None else older.among(high, start, end)
@@ -188,7 +188,7 @@ def _compared(
 
 
 def _divided(own: pa.RecordBatch, near: NearCopies) -> tuple[KeptSketches, pa.RecordBatch, Keys]:
-    """See `_compared`: the same of near copies, by `sketches_schema`."""
+    """Return what `_compared` returns, for near copies; `own` is in the schema of sketches."""
     named = codes(own["group"].to_numpy(), own["row"].to_numpy())
     order = np.lexsort((named, own["key"].to_numpy()))
     own, named = own.take(pa.array(order)), named[order]
@@ -207,19 +207,19 @@ def _divided(own: pa.RecordBatch, near: NearCopies) -> tuple[KeptSketches, pa.Re
 
 
 class CopiesLeftOut:
-    """The copies that a part of phase two leaves out, looked up and listed.
+    """The copies that a part of phase two leaves out.
 
     Attributes:
-        documents, tokens: the amounts that were left out, with one end-of-text id per document.
+        documents, tokens: the documents left out so far, and their tokens with end-of-text ids.
     """
 
     def __init__(self, storage: Storage, copies: SpillIndex, part: int, spec: DatasetSpec) -> None:
-        """Read the copies that are to be left out.
+        """Read the copies that the part must leave out.
 
         Args:
             storage: the storage that holds the spills.
-            copies: the index of copies; none if copies are not looked for.
-            part: the block of each spill.
+            copies: the index of copies; empty if copies are not looked for.
+            part: the number of the part, which is its block in each spill.
             spec: the specification of the dataset.
 
         Raises:
@@ -240,11 +240,11 @@ class CopiesLeftOut:
         self.documents = self.tokens = 0
 
     def stay(self, groups: Ints, rows: Ints, tokens: Ints) -> npt.NDArray[np.bool_]:
-        """Flags of the documents that stay; all arrays: (documents,).
+        """Flag the documents that stay, and list the others; all arrays: (documents,).
 
         Args:
             groups, rows: the names of the documents, in the order of the part.
-            tokens: the tokens of each, without end-of-text ids.
+            tokens: the tokens of each document, without the end-of-text id.
         """
         is_copy, at = look_up(self._codes, codes(groups, rows))
         firsts = [column[at] for column in self._firsts]
@@ -256,10 +256,10 @@ class CopiesLeftOut:
         return stay
 
     def finish(self, folder: Path, part: int) -> None:
-        """Write the list of what was left out of a part, if copies are looked for.
+        """Write the list of the copies that were left out, if copies are looked for.
 
         Raises:
-            CorruptDatasetError: something was to be left out that the part does not hold.
+            CorruptDatasetError: the part does not hold all copies that it must leave out.
         """
         if self.documents != len(self._codes):
             raise CorruptDatasetError(

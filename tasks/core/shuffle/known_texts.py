@@ -1,8 +1,8 @@
-"""Finds copies while a part is tokenized, so that they need not be tokenized.
+"""The search for copies while a part is tokenized, so that the copies need not be tokenized.
 
-The known texts are those of earlier parts that are recorded on the output, and those of the part so
-far. Their copies are left out between the phases anyway, so the spills hold no ids of them. A copy
-of a text that is not known yet, or does not fit in memory, is tokenized like any other text.
+Known texts are the texts of earlier parts that are recorded on the output, and of this part so far.
+Phase two leaves out their copies anyway, so the spills hold no ids for these. A copy of a text that
+is not known yet, or that does not fit in memory, is tokenized like any other text.
 """
 
 import time
@@ -23,24 +23,25 @@ from tasks.core.shuffle.spills import SpillIndex, read_spill_record
 
 MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
 _TOKEN_BITS: Final = np.uint64(MOST_NOTED_TOKENS.bit_length())
-_MOST_PARTS: Final = 1024  # before a part, the nearest ones
+_MOST_PARTS: Final = 1024  # before this part: the nearest ones
 _LOOK_SECONDS: Final = 0.5
 
 
 def finds_copies(spec: DatasetSpec, storage: Storage) -> bool:
-    """Return whether a run finds copies while it tokenizes: not if that costs requests.
+    """Return whether a run finds copies while it tokenizes.
 
-    Nor with a shuffle: the sizes of its spills decide how many documents are sorted at a time.
+    It does not if the output is remote, as that costs requests; nor with a shuffle, as the sizes of
+    spills decide how many documents are sorted at a time.
     """
     by_hash = spec.deduplicate not in (None, "near")
     return by_hash and spec.shuffle is None and not storage.remote
 
 
 class EarlierTexts:
-    """The texts of the parts before the one that a worker tokenizes, and of that one."""
+    """The texts of the part that a worker tokenizes, and of earlier parts."""
 
     def __init__(self, storage: Storage, spec: DatasetSpec, first: int) -> None:
-        """Know nothing.
+        """Begin without any text.
 
         Args:
             storage: the storage of the output.
@@ -55,7 +56,7 @@ class EarlierTexts:
         self._read: set[int] = set()
 
     def begin(self, part: int) -> None:
-        """Start a part; nothing of it is known yet."""
+        """Begin a part, of which no text is known yet."""
         if any(number >= part for number in self._read):
             self._forget()
         self._part = _TokensByKey()
@@ -66,8 +67,8 @@ class EarlierTexts:
         """Look up the texts of a batch.
 
         Args:
-            texts: as in the source.
-            digests: hashes of their compared form, (texts, 2).
+            texts: the texts, as in the source.
+            digests: the hashes of their compared form, (texts, 2).
 
         Raises:
             StorageError: the output cannot be read.
@@ -75,14 +76,14 @@ class EarlierTexts:
         """
         self._read_more()
         own = np.zeros(len(digests), np.uint64)
-        if self._spec.deduplicate != "exact":  # two texts of one hash may differ
+        if self._spec.deduplicate != "exact":  # texts with the same hash may differ
             own = _without_tokens(text_digests(texts)[:, 0])
         keys = np.stack([digests[:, 0] ^ own, digests[:, 1]], axis=1)
         tokens = self._earlier.tokens_of(keys)
         return NotedTexts(keys, own, np.maximum(tokens, self._part.tokens_of(keys)))
 
     def add(self, noted: NotedTexts, lengths: Ints, kept: npt.NDArray[np.bool_]) -> None:
-        """Remember the new ones of a batch that are kept."""
+        """Remember the new texts of a batch that are kept."""
         chosen = noted.new & kept
         self._part.add(noted.keys[chosen], lengths[chosen])
 
@@ -110,19 +111,19 @@ def _without_tokens(notes: Keys) -> Keys:
 
 
 class _TokensByKey:
-    """Tokens of texts by key, in sorted chunks, each at most half as long as the one before."""
+    """The token counts of texts by key, in sorted chunks, each at most half as long as the last."""
 
     def __init__(self) -> None:
         self._chunks: list[tuple[Keys, Ints]] = []
 
     @property
     def full(self) -> bool:
-        """True if nothing more is remembered."""
+        """True if no more texts are remembered."""
         return sum(len(tokens) for _, tokens in self._chunks) >= MOST_KNOWN
 
     def add(self, keys: Keys, tokens: Ints) -> None:
-        """Remember texts: (texts, 2), and (texts,)."""
-        fit = (tokens > 0) & (tokens < MOST_NOTED_TOKENS)  # others are not remembered
+        """Remember texts; `keys`: (texts, 2), `tokens`: (texts,)."""
+        fit = (tokens > 0) & (tokens < MOST_NOTED_TOKENS)  # others are forgotten
         if self.full or not fit.any():
             return
         keys, tokens = keys[fit], tokens[fit]
@@ -133,9 +134,9 @@ class _TokensByKey:
         self._chunks.append((keys[order], tokens[order]))
 
     def tokens_of(self, keys: Keys) -> Ints:
-        """Tokens of each text, -1 if it is not known: (texts,)."""
+        """Return the tokens of each text, -1 if it is not known: (texts,)."""
         found = np.full(len(keys), -1, np.int64)
-        order = np.argsort(keys[:, 0])  # sorted look-ups touch memory in order
+        order = np.argsort(keys[:, 0])  # sorted look-ups access memory in order
         wanted = keys[order]
         for own, tokens in self._chunks:
             at = np.minimum(np.searchsorted(own[:, 0], wanted[:, 0]), len(tokens) - 1)

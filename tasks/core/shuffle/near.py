@@ -1,11 +1,11 @@
-"""Near copies: sketches compared, one range of the keys of their bands after another.
+"""Near copies: sketches are compared, one range of the keys of their bands after another.
 
-No graph: the first document of a band is its leader, and those that are similar enough to it are
-paired with it. The others have the next leader, and so on. A document is left out if one that it is
-paired with stays; the first of these is its witness.
+This needs no graph. The first document of a band is its leader, and documents that are similar
+enough are paired with it. The others get the next leader, and so on. A document is left out if it
+is paired with an earlier document that stays; the first of these is its witness.
 
-    A, B and C have a band in common; B is similar to A and to C, and C is not to A.
-    Pairs are B with A; C stays, and with it nothing is chained.
+    A, B and C have a band in common; B is similar to A and C, but A and C are not similar.
+    The only pair is B with A. B is left out; C stays, so copies do not form chains.
 """
 
 from collections.abc import Iterable, Iterator
@@ -34,9 +34,9 @@ from tasks.core.shuffle.sort import (
 )
 from tasks.core.shuffle.spills import SpillIndex, digests_path
 
-MOST_LEADERS: Final = 32  # of a band: decides bytes
-RANGE_BYTES: Final = 2**27  # of sketches that are compared at a time; decides no bytes
-_AT_ONCE: Final = 2**12  # documents: what a core keeps near itself
+MOST_LEADERS: Final = 32  # per band; changes the bytes of the dataset
+RANGE_BYTES: Final = 2**27  # of sketches that are compared at a time; does not change the dataset
+_AT_ONCE: Final = 2**12  # documents, to fit in the cache of a core
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class NearCopies:
     """The near copies that are left out, each with its witness: (copies,).
 
     Attributes:
-        documents: `codes` of the copies, ascending.
-        witnesses: `codes` of documents that stay.
-        matches: bins in which the sketches of both agree.
+        documents: the `codes` of the copies, ascending.
+        witnesses: the `codes` of documents that stay.
+        matches: the number of bins in which both sketches agree.
     """
 
     documents: Ints
@@ -57,13 +57,13 @@ class NearCopies:
     def found(
         cls, storage: Storage, index: SpillIndex, older: Iterator[KeptSketches], rule: NearRule
     ) -> Self:
-        """Compare all documents; memory depends on how many are similar, and not on the others.
+        """Find all near copies; memory grows with the number of similar pairs, not of documents.
 
         Args:
             storage: the storage that holds the spills of sketches.
             index: the index of these spills.
-            older: sketches of documents that stay, and stand before all others.
-            rule: the rule.
+            older: the sketches of documents that stay, and come before all others.
+            rule: the rule for near copies.
 
         Raises:
             StorageError: a spill cannot be read.
@@ -86,13 +86,13 @@ class NearCopies:
 def sketched_documents(
     part: PartOfDataset, listed: pa.Table, wanted: Flags, rule: NearRule
 ) -> Iterator[tuple[Ints, Sketches]]:
-    """The positions of wanted documents in the list of a part, and their sketches.
+    """Yield the positions of the wanted documents in the list of a part, and their sketches.
 
     Args:
         part: the part.
         listed: the list of its documents; see `listed_documents`.
-        wanted: flags of the documents: (documents,).
-        rule: the rule.
+        wanted: the flags of the wanted documents, (documents,).
+        rule: the rule for near copies.
 
     Raises:
         CorruptDatasetError, StorageError: see `PartOfDataset.documents`.
@@ -108,7 +108,7 @@ def sketched_documents(
 
 
 def sorted_sketches(folder: Path, batches: Iterable[KeptSketches], rule: NearRule) -> SpillIndex:
-    """Spills of the sketches of documents, in a folder."""
+    """Write the sketches of documents to spills in a folder, and return their index."""
     spills = SortedSpills(
         folder, partial(digests_path, 0), sketches_schema(rule), most=MOST_DIGEST_BYTES
     )
@@ -120,16 +120,16 @@ def sorted_sketches(folder: Path, batches: Iterable[KeptSketches], rule: NearRul
 
 
 def _similar(batch: pa.RecordBatch, older: int, rule: NearRule) -> Iterator[Ints]:
-    """Pairs: code of a document, of an earlier one, and the bins that agree: (pairs, 3).
+    """Yield pairs: codes of a document and of an earlier one, and matching bins: (pairs, 3).
 
     Args:
         batch: all documents of a range of keys; see `sketches_schema`.
-        older: the number of the first ones that stay in any case.
-        rule: the rule.
+        older: the number of older documents, which come first and always stay.
+        rule: the rule for near copies.
     """
     keys, groups, rows = (batch[name].to_numpy() for name in ("key", "group", "row"))
     named, sketches = codes(groups, rows), fixed_bytes(batch["sketch"])
-    # left: documents in the order of keys, and of each key in the order of the sources
+    # left: documents by key, and with the same key in the order of the sources
     left = np.lexsort((named, keys))
     for _ in range(MOST_LEADERS):
         of_left = keys[left]
@@ -159,7 +159,7 @@ class _Pairs:
         self._count = 0
 
     def add(self, pairs: Ints) -> None:
-        """Append some, (pairs, 3)."""
+        """Append pairs, (pairs, 3)."""
         self._added.append(pairs)
         self._count += len(pairs)
         if self._count > max(len(self._pairs), 2**20):
@@ -172,16 +172,16 @@ class _Pairs:
         self._pairs, self._added, self._count = pairs[is_new], [], 0
 
     def resolved(self) -> tuple[Ints, Ints, Ints]:
-        """Each document that is left out, its witness, and the bins that agree."""
+        """Return the documents that are left out, their witnesses, and how many bins match."""
         self._join()
         pairs = self._pairs
         documents, of_pairs = np.unique(pairs[:, 0], return_inverse=True)
         at = np.minimum(np.searchsorted(documents, pairs[:, 1]), max(len(documents) - 1, 0))
-        # Of a document that is in no pair as the later one, it is clear that it stays.
+        # A document that is not the later one in any pair stays.
         is_clear = documents[at] != pairs[:, 1]
         stays, goes = (np.zeros(len(documents), np.bool_) for _ in range(2))
         left = np.arange(len(pairs))
-        while len(left):  # each round decides the first one at least
+        while len(left):  # each round decides at least the first document
             own, earlier = of_pairs[left], at[left]
             earlier_stays = is_clear[left] | stays[earlier]
             is_open = ~earlier_stays & ~goes[earlier]

@@ -1,4 +1,4 @@
-"""Phase one: the documents of a part into spills on scratch, in bounded memory."""
+"""Phase one: it writes the documents of a part to spills on scratch, in limited memory."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -34,20 +34,20 @@ from tasks.core.shuffle.spills import (
     spill_path,
 )
 
-SPILL_BYTES: Final = 192 * 2**20  # of a sorted spill; putting it in order takes as much again
-MOST_DIGEST_BYTES: Final = 2**26  # of a spill of hashes
-MERGED_BYTES: Final = 2**26  # of the spills of a part that become one, at a time
-_SKETCHED: Final = 2**12  # documents whose sketches are put at a time
+SPILL_BYTES: Final = 192 * 2**20  # per sorted spill; sorting takes as much memory again
+MOST_DIGEST_BYTES: Final = 2**26  # per spill of hashes
+MERGED_BYTES: Final = 2**26  # merged at a time, if the spills of a part become one
+_SKETCHED: Final = 2**12  # documents whose sketches are added at a time
 
-# `group` and `row` name a document as lists do: its source and row there, or without a shuffle its
-# part and row there. Phase two adds the rows of the source that an earlier part has.
+# `group` and `row` name a document: its source and its row there, or without a shuffle its part and
+# its row there. Phase two adds the rows of the source that earlier parts have.
 DIGESTS: Final = pa.schema(
     [
         ("high", pa.uint64()),  # halves of the hash
         ("low", pa.uint64()),
         ("group", pa.int32()),
         ("row", pa.int64()),
-        ("key", pa.uint64()),  # of the shuffle; without one, what `EarlierTexts` notes
+        ("key", pa.uint64()),  # of the shuffle; without one, the note of `EarlierTexts`
     ]
 )
 _DOCUMENTS: Final = pa.schema(
@@ -55,22 +55,22 @@ _DOCUMENTS: Final = pa.schema(
         ("key", pa.uint64()),  # of the shuffle; 0 without one
         ("group", pa.int32()),
         ("row", pa.int64()),
-        ("place", pa.int64()),  # names it in its source
+        ("place", pa.int64()),  # the position in its source
         ("tokens", pa.uint32()),  # without its end-of-text id
         ("text_bytes", pa.uint32()),
         ("in_holdout", pa.bool_()),
-        ("ids", pa.large_binary()),  # with its end-of-text id; null if it is known to be a copy
+        ("ids", pa.large_binary()),  # with its end-of-text id; null if the text is a known copy
     ]
 )
 
 
 def documents_schema(kept: Sequence[str]) -> pa.Schema:
-    """Columns of the documents in a spill, with those that are kept of the sources."""
+    """Return the columns of documents in a spill, including the kept columns of the sources."""
     return pa.schema([*_DOCUMENTS, *((f"{KEPT_PREFIX}{name}", pa.null()) for name in kept)])
 
 
 def sketches_schema(rule: NearRule) -> pa.Schema:
-    """The columns of the spills: each document stands under each of its keys."""
+    """Return the columns of spills of sketches, which have a row for each key of a document."""
     return pa.schema(
         [
             ("key", pa.uint64()),  # of the sketch, or of a band
@@ -83,7 +83,7 @@ def sketches_schema(rule: NearRule) -> pa.Schema:
 
 
 def sketched(tokens: Tokens, spec: DatasetSpec) -> Iterator[Sketches]:
-    """The sketches of documents, some after others; none if near copies are not looked for."""
+    """Yield the sketches of documents, in batches; none if near copies are not looked for."""
     if (rule := spec.listed_near) is None:
         return
     ends = np.cumsum(tokens.lengths + 1) - 1
@@ -93,7 +93,7 @@ def sketched(tokens: Tokens, spec: DatasetSpec) -> Iterator[Sketches]:
 
 
 def without_bos(stream: npt.NDArray[Any], begins: Ints, bos_id: int | None) -> Ints:
-    """The first id of each document after the one that begins it, if one does."""
+    """Return where documents begin, after the beginning-of-text id if they have one."""
     return begins if bos_id is None else begins + (stream[begins] == bos_id)
 
 
@@ -103,12 +103,12 @@ def documents_batch(
     left_out: Flags,
     kept: Mapping[str, pa.Array],
 ) -> pa.RecordBatch:
-    """Documents as spills hold them; all arrays but the first: (documents,).
+    """Return documents in the form of spills; all arrays but the first: (documents,).
 
     Args:
-        stream: the ids, with an end-of-text id after each document; none of those left out.
+        stream: the ids, with an end-of-text id after each document, except for documents left out.
         columns: the columns of the schema above before the ids.
-        left_out: flags of those that are known to be copies.
+        left_out: the flags of documents that are known to be copies.
         kept: the values of each kept column.
     """
     arrays = [pa.array(each, kind) for each, kind in zip(columns, _DOCUMENTS.types, strict=False)]
@@ -121,7 +121,7 @@ def documents_batch(
 
 
 def ids_of(ids: pa.LargeBinaryArray, dtype: str) -> npt.NDArray[Any]:
-    """The ids of some documents, one after another: (tokens,)."""
+    """Return the ids of some documents, joined: (tokens,)."""
     _, offsets, data = ids.buffers()
     edges = np.frombuffer(offsets, np.int64)[ids.offset : ids.offset + len(ids) + 1]
     first, last = int(edges[0]), int(edges[-1])
@@ -129,10 +129,10 @@ def ids_of(ids: pa.LargeBinaryArray, dtype: str) -> npt.NDArray[Any]:
 
 
 class SortedSpills:
-    """Spills of one part, each sorted by the first column of its documents.
+    """A writer of the spills of a part, each sorted by the first column of its documents.
 
     Attributes:
-        spills: the spills that were written, in the order of their documents.
+        spills: the spills written so far, in the order of the documents that were added.
     """
 
     def __init__(
@@ -143,13 +143,13 @@ class SortedSpills:
         *,
         most: int | None = None,
     ) -> None:
-        """Begin with no spill.
+        """Begin without a spill.
 
         Args:
             folder: the folder on scratch.
-            path_of: makes the path of a spill from its number.
+            path_of: a function that makes the path of a spill from its number.
             schema: the schema of the documents.
-            most: the most bytes of a spill; a batch that has more is a spill of its own.
+            most: the most bytes per spill; a larger batch is a spill by itself.
         """
         self._folder, self._path_of, self._schema = folder, path_of, schema
         self._most = within_memory(most or SPILL_BYTES)
@@ -158,14 +158,14 @@ class SortedSpills:
         self.spills: list[Spill] = []
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append documents in the order of the sources."""
+        """Add documents, in the order of the sources."""
         if self._held and self._held + batch.nbytes > self._most:
             self._flush()
         self._batches.append(batch)
         self._held += batch.nbytes
 
     def finish(self, *, as_one_spill: bool = False) -> tuple[Spill, ...]:
-        """Write the last spill; returns all of them, or the only one that they are merged into."""
+        """Write the last spill; return all spills, or merge them and return the result."""
         if self._held:
             self._flush()
         if as_one_spill and len(self.spills) > 1:
@@ -188,10 +188,10 @@ class SortedSpills:
         self.spills.append(writer.spill)
 
     def _merge(self) -> None:
-        """Put one spill in the place of all.
+        """Merge all spills into one.
 
-        Each part of phase two reads a range of each spill. Where that is a request to a store, a
-        part of 10 GiB that becomes one spill, not sixty, asks for a sixtieth of them.
+        Each part of phase two reads a range of each spill. On object storage, each range is a
+        request: a part of 10 GiB with one spill, not sixty, needs a sixtieth of the requests.
         """
         size = sum(spill.file.size for spill in self.spills)
         bits, index = block_bits(size), SpillIndex.of(self.spills)
@@ -217,13 +217,13 @@ def spill_sketches(
     sketches: Iterable[Sketches],
     rule: NearRule,
 ) -> None:
-    """Append sketches of documents to spills, under each of their keys.
+    """Add sketches of documents to spills, once under each of their keys.
 
     Args:
         spills: the spills.
-        names: group, row and key of the shuffle of each document: (documents,) each.
-        sketches: the sketches of some documents after others.
-        rule: the rule.
+        names: the group, row and shuffle key of each document: (documents,) each.
+        sketches: the sketches of the documents, in batches.
+        rule: the rule for near copies.
     """
     schema, first = sketches_schema(rule), 0
     for batch in chain.from_iterable(_cut(each, _SKETCHED) for each in sketches):
@@ -243,30 +243,30 @@ def _cut(sketches: Sketches, most: int) -> Iterator[Sketches]:
 
 
 class SpillInOrder:
-    """The only spill of a part that is not shuffled: a block for each batch of documents."""
+    """A writer of the only spill of an unshuffled part, with a block per batch of documents."""
 
     def __init__(self, folder: Path, path: str) -> None:
-        """Begin without a document."""
+        """Create the empty file."""
         self._file, self._writer = folder / path, SpillWriter(path)
         self._file.parent.mkdir(parents=True, exist_ok=True)
         self._file.touch(exist_ok=False)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append documents in the order of the source."""
+        """Add documents, in the order of the source."""
         with self._file.open("ab") as out:
             self._writer.add(out, [batch])
 
     def finish(self, *, as_one_spill: bool = True) -> tuple[Spill, ...]:
-        """The spill."""
+        """Return the only spill."""
         return (self._writer.spill,)
 
 
 class Spilled:
-    """Documents in spills for phase two, with hashes of their texts if copies are looked for.
+    """A writer of documents to spills, with hashes of their texts if copies are looked for.
 
     Attributes:
-        spills: the spills of the documents.
-        digests: the spills of the hashes.
+        spills: the spills of the documents, after `finish`.
+        digests: the spills of the hashes, after `finish`.
     """
 
     def __init__(
@@ -282,12 +282,12 @@ class Spilled:
         """Begin with no spill.
 
         Args:
-            folder: an empty one on scratch.
+            folder: an empty folder on scratch.
             part: the number of the part.
             spec: the specification of the dataset.
             documents: the documents of the part, as they are read.
-            first_source: the number of the source of its first span; those of further spans follow.
-            one_spill: merge all sorted spills into one in the end.
+            first_source: the number of the first span's source; those of other spans follow.
+            one_spill: merge all sorted spills into one at the end.
         """
         self._part, self._spec, self._documents = part, spec, documents
         self._first_source, self._one_spill = first_source, one_spill
@@ -308,11 +308,11 @@ class Spilled:
 
     @property
     def documents(self) -> tuple[int, ...]:
-        """Documents of each span."""
+        """The number of documents of each span."""
         return tuple(self._of_spans.tolist())
 
     def add(self, tokens: Tokens) -> None:
-        """Append documents."""
+        """Add documents."""
         batch, kept = tokens.batch, tokens.kept
         rows, positions = batch.rows[kept], batch.positions[kept]
         if not len(rows):
@@ -339,7 +339,7 @@ class Spilled:
             spill_sketches(self._digests, (groups, rows, keys), sketched(tokens, self._spec), near)
 
     def finish(self) -> dict[Split, SplitPart]:
-        """Write the last spills, and say what each split holds; nothing is packed."""
+        """Write the last spills; return the counts of each split, in which nothing is packed."""
         self.digests = self._digests.finish()
         self.spills = self._writer.finish(as_one_spill=self._one_spill)
         counts = dict(zip(SPLITS, self._counts.tolist(), strict=True))

@@ -3,17 +3,17 @@
 Below `shuffle/` of the output, until the dataset is published:
 
     00007.json           the record of part 7; with it, phase one of the part is done
-    00007-002.spill      its third spill: documents sorted by key; without a shuffle its only one,
-                         in the order of the source
-    00007-000.digests    where copies are looked for: sorted hashes of its documents
-    copies-00000.spill   what phase two leaves out as copies, of one range of hashes
-    index.npz            of the spills, made when phase one of all parts is done
+    00007-002.spill      its third spill: documents sorted by key; without a shuffle, the only spill
+                         has number 0 and the order of the source
+    00007-000.digests    sorted hashes of its documents, if copies are looked for
+    copies-00000.spill   copies that phase two leaves out, of one range of hashes
+    index.npz            the index of all spills, made when phase one of all parts is done
 
-A spill is a file of blocks, each an Arrow stream of one batch of documents. Of a sorted spill the
-first column is the key, and block b of 2^k holds the documents whose keys begin with the bits of b;
-without a shuffle a block is a batch of the source. Where a block lies, how many documents it has
-and its hash stand in the record of the part and in the index of all spills: a range of keys is one
-read of each.
+A spill is a file of blocks, each an Arrow stream of one batch of documents. In a sorted spill, the
+first column is the key, and block b of 2^k holds the documents whose keys begin with the bits of b.
+Without a shuffle, a block is a batch of the source. The record of the part and the index of all
+spills list the offset, hash and number of documents of each block, so a range of keys takes one
+read per spill.
 """
 
 import io
@@ -42,30 +42,30 @@ from streaming_ext.text.documents.columns import joined
 from streaming_ext.text.parts import Part
 from tasks.core.reading.dataset_files import read_recorded, records_in
 
-BLOCK_BYTES: Final = 2**17  # about, of a sorted spill; a reader takes complete blocks
-MOST_BLOCKS: Final = 2**16  # of a sorted spill: the index of all spills is in memory
-_TAKEN_BYTES: Final = 2**24  # of documents that are put in order at a time
-_READS_AT_ONCE: Final = 16  # of object storage
+BLOCK_BYTES: Final = 2**17  # per block of a sorted spill, about; readers read whole blocks
+MOST_BLOCKS: Final = 2**16  # per sorted spill, as the index of all spills is in memory
+_TAKEN_BYTES: Final = 2**24  # of documents that are sorted at a time
+_READS_AT_ONCE: Final = 16  # from object storage
 
 
 def spill_path(part: int, number: int) -> str:
-    """The path of a spill of a part."""
+    """Return the path of a spill of documents."""
     return f"{SHUFFLE_FOLDER}/{part:05}-{number:03}.spill"
 
 
 def digests_path(part: int, number: int) -> str:
-    """The path of a spill of the hashes of a part."""
+    """Return the path of a spill of hashes."""
     return f"{SHUFFLE_FOLDER}/{part:05}-{number:03}.digests"
 
 
 class Spill(Value):
-    """A spill, as the record of a part has it.
+    """A spill, as the record of a part lists it.
 
     Attributes:
-        file: the file, whose hash is that of `digests`.
-        offsets: byte that each block begins with, then the size: (blocks + 1,).
-        counts: documents of each block; one without any takes no byte: (blocks,).
-        digests: XXH3-64 of each block, (blocks,).
+        file: the file; its recorded hash is the hash of `digests`.
+        offsets: the first byte of each block, then the size of the file: (blocks + 1,).
+        counts: the documents in each block, (blocks,); an empty block takes no byte.
+        digests: the XXH3-64 hash of each block, (blocks,).
     """
 
     file: FileRecord
@@ -75,10 +75,10 @@ class Spill(Value):
 
 
 class SpillWriter:
-    """Writes the blocks of a spill, and remembers their offsets."""
+    """A writer of the blocks of a spill."""
 
     def __init__(self, path: str) -> None:
-        """Begin without a block; `path` is its place below the root of the output."""
+        """Begin an empty spill; `path` is relative to the root of the output."""
         self._path = path
         self._offsets, self._counts, self._digests = [0], list[int](), list[int]()
 
@@ -109,25 +109,25 @@ class SpillWriter:
 
 
 def block_bits(size: int) -> int:
-    """The number of bits of a key that name its block, in a sorted spill of `size` bytes."""
+    """Return how many bits of a key give its block in a sorted spill of `size` bytes."""
     return min(MOST_BLOCKS.bit_length() - 1, max(0, (size // BLOCK_BYTES).bit_length()))
 
 
 def sorted_blocks(
     documents: pa.RecordBatch, bits: int, first: int = 0, last: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The blocks [first, last) of 2^bits; documents of one key stay in their order.
+    """Yield the blocks [first, last) of 2^bits; documents with the same key stay in their order.
 
     Args:
         documents: the documents of the blocks; the first column is the key.
-        bits: the number of bits of a key that name its block.
-        first, last: all blocks unless given.
+        bits: the number of bits of a key that give its block.
+        first, last: the range of blocks; all unless given.
     """
     keys = documents.column(0).to_numpy()
     order = ascending(keys)
     last = 2**bits if last is None else last
     starts = np.array([block << (KEY_BITS - bits) for block in range(first, last)], np.uint64)
-    # edges: (blocks + 1,), the first document of each block
+    # edges: (blocks + 1,), the position of the first document of each block, in the order of keys
     edges = np.append(np.searchsorted(keys[order], starts), len(order))
     sizes = edges * (documents.nbytes / max(len(order), 1))
     for begin, end in stretches(sizes, _TAKEN_BYTES):
@@ -137,11 +137,11 @@ def sorted_blocks(
 
 
 def stretches(edges: npt.NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
-    """Cut consecutive things into stretches of at most `most` bytes; a larger one is alone.
+    """Group consecutive things into stretches of at most `most` bytes; a larger thing is alone.
 
     Args:
-        edges: the byte that each begins with, then the end: (things + 1,).
-        most: the most bytes of a stretch.
+        edges: the first byte of each thing, then the end: (things + 1,).
+        most: the most bytes per stretch.
     """
     first = 0
     while first < len(edges) - 1:
@@ -152,7 +152,7 @@ def stretches(edges: npt.NDArray[Any], most: int) -> Iterator[tuple[int, int]]:
 
 
 class Blocks(NamedTuple):
-    """The blocks [first, last) of a spill, which has a number in an index."""
+    """The blocks [first, last) of the spill with this number in an index."""
 
     spill: int
     first: int
@@ -165,10 +165,10 @@ class SpillIndex:
 
     Attributes:
         paths: the path of each spill, (spills,).
-        before: rows that are added to those of its documents, (spills,).
-        firsts: first block of each spill, then their number: (spills + 1,).
-        counts, digests: see `Spill`, (blocks,).
-        offsets: the same; one more per spill: (blocks + spills,).
+        before: the number to add to the rows of each spill's documents, (spills,).
+        firsts: the first block of each spill, then the number of blocks: (spills + 1,).
+        counts, digests: see `Spill`; of all spills: (blocks,).
+        offsets: see `Spill`; of all spills, one more than blocks per spill: (blocks + spills,).
     """
 
     paths: npt.NDArray[np.str_]
@@ -180,7 +180,7 @@ class SpillIndex:
 
     @classmethod
     def of(cls, spills: Sequence[Spill], before: Sequence[int] = ()) -> Self:
-        """The index of some spills; none has rows `before` it unless they are given."""
+        """Return the index of some spills; `before` is 0 for each unless given."""
         return cls(
             paths=np.array([spill.file.path for spill in spills], np.str_),
             before=np.array(before or [0] * len(spills), np.int64),
@@ -191,12 +191,12 @@ class SpillIndex:
         )
 
     def edges(self, blocks: Blocks) -> Ints:
-        """The byte that each block begins with, then the end: (blocks + 1,)."""
+        """Return the first byte of each block, then the end: (blocks + 1,)."""
         begin = int(self.firsts[blocks.spill]) + blocks.spill
         return self.offsets[begin + blocks.first : begin + blocks.last + 1]
 
     def read_blocks(self, storage: Storage, blocks: Blocks) -> list[pa.RecordBatch]:
-        """Those of some blocks that hold documents.
+        """Read some blocks, except for empty ones.
 
         Raises:
             StorageError: they cannot be read.
@@ -224,7 +224,7 @@ class SpillIndex:
         return found
 
     def of_keys(self, start: int, end: int) -> list[Blocks]:
-        """The blocks of each sorted spill that hold the keys [start, end)."""
+        """Return the blocks that hold the keys [start, end) in each sorted spill."""
         found = []
         for spill, count in enumerate(np.diff(self.firsts).tolist()):
             shift = KEY_BITS - (count.bit_length() - 1)
@@ -232,7 +232,7 @@ class SpillIndex:
         return found
 
     def size(self, start: int, end: int) -> int:
-        """Estimate the bytes that hold the keys [start, end), which are spread evenly."""
+        """Estimate the bytes that hold the keys [start, end), given that keys are spread evenly."""
         size = 0.0
         for blocks, count in zip(self.of_keys(start, end), np.diff(self.firsts), strict=True):
             width = ((blocks.last - blocks.first) << KEY_BITS) // int(count)
@@ -241,12 +241,12 @@ class SpillIndex:
         return int(size)
 
     def read(self, storage: Storage, start: int, end: int, schema: pa.Schema) -> pa.RecordBatch:
-        """All documents whose keys are in [start, end), by spill and not sorted among spills.
+        """Read all documents whose keys are in [start, end), spill after spill, each sorted by key.
 
         Args:
             storage: the storage that holds the spills.
             start, end: the range of keys.
-            schema: the schema of the documents, but for the types of kept columns.
+            schema: the schema of the documents; kept columns may have other types.
 
         Raises:
             StorageError: a spill cannot be read.
@@ -272,7 +272,7 @@ class SpillIndex:
     def read_all(
         self, storage: Storage, wanted: Sequence[Blocks]
     ) -> Iterator[list[pa.RecordBatch]]:
-        """The blocks of several spills, read from object storage some at a time.
+        """Yield the blocks of several spills; from object storage, some are read at the same time.
 
         Raises:
             StorageError, CorruptDatasetError: see `read_blocks`.
@@ -285,7 +285,7 @@ class SpillIndex:
 
 
 def as_one(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    """Batches of documents, one after another; kept columns may have other types in each."""
+    """Join batches of documents, whose kept columns may differ in type."""
     columns = []
     for number, field in enumerate(schema):
         arrays = [batch.column(number) for batch in batches] or [pa.array([], field.type)]
@@ -300,7 +300,7 @@ INDEX_PATH = f"{SHUFFLE_FOLDER}/index.npz"
 
 
 def spill_record_path(part: int) -> str:
-    """The path of the record of a part's spills."""
+    """Return the path of the record of a part's spills."""
     return f"{SHUFFLE_FOLDER}/{part:05}.json"
 
 
@@ -308,11 +308,11 @@ class SpillRecord(PartCounts, Sealed):
     """The record of a part of phase one: counts and spills.
 
     Attributes:
-        splits: the counts alone; nothing is packed yet.
+        splits: the counts of each split, without shards: nothing is packed yet.
         documents: the number of documents of each span.
-        whole_version: the version of all of the first file, if the part holds the first span of it.
+        whole_version: the version of the whole first file, if the part holds its first span.
         spills: the spills of documents, in the order of the sources.
-        digests: spills of their hashes, if copies are looked for.
+        digests: the spills of their hashes, if copies are looked for.
     """
 
     documents: tuple[Count, ...]
@@ -321,25 +321,25 @@ class SpillRecord(PartCounts, Sealed):
     digests: tuple[Spill, ...] = ()
 
     def files(self) -> list[FileRecord]:
-        """Every file of this part but the record itself."""
+        """Return all files of this part except for the record."""
         return [spill.file for spill in self.spills] + self.lists
 
     @property
     def lists(self) -> list[FileRecord]:
-        """Those that hold no documents, but hashes."""
+        """The files that hold hashes, not documents."""
         return [spill.file for spill in self.digests]
 
 
 def shard_bytes(record: PartRecord | SpillRecord) -> int:
-    """Size of the files that hold the tokens of a part."""
+    """Return the size of the files that hold the tokens of a part."""
     return sum(file.size for file in record.files()) - sum(file.size for file in record.lists)
 
 
 def read_spill_record(storage: Storage, part: int) -> SpillRecord:
-    """The record of the spills of a part.
+    """Read the record of a part's spills.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no record.
         CorruptDatasetError: it is damaged.
     """
     path = spill_record_path(part)
@@ -349,12 +349,12 @@ def read_spill_record(storage: Storage, part: int) -> SpillRecord:
 def read_spill_records(
     storage: Storage, parts: Iterable[int] | None = None
 ) -> dict[int, SpillRecord]:
-    """The records of spills on the output; see `records_in`."""
+    """Read the records of spills on the output; see `records_in`."""
     return records_in(storage, SHUFFLE_FOLDER, partial(from_json, SpillRecord), parts)
 
 
 def source_numbers(parts: Sequence[Part]) -> list[list[int]]:
-    """The number of the source of each span, a list a part; a file that was cut is one source.
+    """Return the source number of each span, a list per part; a file that was cut is one source.
 
     a.parquet [0-5] [5-9], b.parquet, c.parquet    are the sources 0, 0, 1, 2
     """
@@ -377,8 +377,8 @@ class MergeInput:
 
     Attributes:
         summary: the summary of the sources, for the manifest; None without a shuffle.
-        index: the index of the spills; None where only publishing is left.
-        digests: hashes of what stays, if copies are left out.
+        index: the file of the `MergeIndex`; None if only publishing is left.
+        digests: the hashes of documents that stay, if copies are left out.
     """
 
     summary: ShuffleSummary | None = None
@@ -387,18 +387,18 @@ class MergeInput:
 
     @property
     def source(self) -> SourceIdentity | None:
-        """The source in the record of a part, with a shuffle: all sources."""
+        """The source in the record of a shuffled part: the table of all sources; else None."""
         return None if self.summary is None else identity_of_table(self.summary.sources)
 
     @property
     def files(self) -> list[FileRecord]:
-        """The files of it beside the parts of the dataset: the table of sources, and hashes."""
+        """The files of the dataset that are already put: the table of sources, and hashes."""
         digests = self.digests.files if self.digests else ()
         return [*digests, *([self.summary.sources] if self.summary else [])]
 
 
 def identity_of_table(table: FileRecord) -> SourceIdentity:
-    """The table of sources as the source of a part."""
+    """Return the table of sources as the source of a part."""
     return SourceIdentity(url=table.path, size=table.size, version=f"xxh128:{table.xxh128}")
 
 
@@ -407,15 +407,15 @@ class MergeIndex:
     """The index that each part of phase two reads: documents by key, and copies to leave out.
 
     Attributes:
-        documents: spills of a shuffle; none without one.
-        copies: spills of copies, of a block for each part of phase two.
+        documents: the index of the spills of documents; empty without a shuffle.
+        copies: the index of the spills of copies, which have a block for each part of phase two.
     """
 
     documents: SpillIndex
     copies: SpillIndex
 
     def put(self, storage: Storage) -> FileRecord:
-        """Write it for all workers."""
+        """Put the index on the output, where all workers read it."""
         file = io.BytesIO()
         indexes = {"documents": self.documents, "copies": self.copies}
         np.savez(
@@ -434,7 +434,7 @@ class MergeIndex:
         """Read the index that `put` wrote.
 
         Raises:
-            CorruptDatasetError: the file is another one.
+            CorruptDatasetError: the file is damaged or another one.
         """
         with np.load(io.BytesIO(read_recorded(storage, file)), allow_pickle=False) as arrays:
             indexes = [

@@ -1,1 +1,1 @@
-"""Worker processes: the jobs that they take, the pool that runs them, and what each job does."""
+"""Worker processes: the pool that runs them, the messages between, and the jobs."""

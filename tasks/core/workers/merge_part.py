@@ -1,4 +1,4 @@
-"""Phase two: the documents of a part out of spills, but for copies, packed on scratch."""
+"""Phase two: it reads the documents of a part from spills, and packs all but copies on scratch."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,25 +35,25 @@ from tasks.core.shuffle.spills import (
 from tasks.core.workers.messages import Job, JobProgress, Report, WorkerCache
 from tasks.core.workers.move_part import PackedPart
 
-MOST_STEP_BYTES: Final = 256 * 2**20  # of spills that are merged at a time
-_LEAST_STEP_BYTES: Final = 2**25  # the same, of few spills on a disk
-_READ_BYTES: Final = 2**20  # of a spill on a disk at a time, about: a block has an eighth
-_TAKEN_BYTES: Final = 2**22  # of documents that are packed at a time: what a core keeps near itself
-_IN_ORDER_BYTES: Final = 2**23  # of the blocks of a part that are read at a time
-# How far it is, some documents, and which of them come next, in their order.
+MOST_STEP_BYTES: Final = 256 * 2**20  # of spills merged at a time
+_LEAST_STEP_BYTES: Final = 2**25  # of spills merged at a time, if they are few and local
+_READ_BYTES: Final = 2**20  # per local spill and merge, about; a block is an eighth of it
+_TAKEN_BYTES: Final = 2**22  # of documents packed at a time, to fit in the cache of a core
+_IN_ORDER_BYTES: Final = 2**23  # of the blocks of a part read at a time
+# The fraction that is done; a batch of documents; the positions of the next ones, in order.
 Steps = Iterator[tuple[float, pa.RecordBatch, Ints]]
 
 
 class MergeJob(Job[PackedPart]):
-    """Make a part of phase two out of spills, into packed shards on scratch.
+    """Make packed shards on scratch from the spills of a part of phase two.
 
     Attributes:
         part: the number of the part, with a stand-in for its spans.
-        parts: the number of parts.
-        first: the number of the first part.
-        scratch: the folder of the result, replaced if it exists.
+        parts: the number of parts of phase two.
+        first: the number of the first of them.
+        scratch: the folder of the result, which is replaced if it exists.
         output: the output, which holds the spills.
-        source: the source in the record of the part, for a shuffle.
+        source: the source in the record of the part, with a shuffle.
         index: the file of the `MergeIndex`.
     """
 
@@ -69,14 +69,14 @@ class MergeJob(Job[PackedPart]):
     index: FileRecord
 
     def do(self, cache: WorkerCache, report: Report) -> PackedPart:
-        """Pack the documents, but for copies; memory depends on the index, not on the dataset.
+        """Pack all documents but copies; memory grows with the index, not with the dataset.
 
         Raises:
             StorageError: a spill cannot be read.
             CorruptDatasetError: a spill is damaged.
             ScratchError: scratch is full or not writable.
         """
-        pa.default_memory_pool().release_unused()  # what tokenizing had
+        pa.default_memory_pool().release_unused()  # the memory of phase one
         number, spec, storage = self.part.number, self.spec, cache.storage(self.output)
         index = cache.latest(MergeIndex.read, storage, self.index)
         copies = CopiesLeftOut(storage, index.copies, number - self.first, spec)
@@ -93,7 +93,7 @@ class MergeJob(Job[PackedPart]):
                 text_bytes += int(found["text_bytes"].to_numpy()[order].sum())
                 tokens += len(order) + int(found["tokens"].to_numpy()[order].sum())
                 report(JobProgress(fraction=fraction, text_bytes=text_bytes, tokens=tokens))
-                del found  # before the next is read: it may be large
+                del found  # free it before the next batch is read: it may be large
             splits = files.finish()
             copies.finish(self.scratch, number)
         if (packed := sum(split.documents for split in splits.values())) != documents:
@@ -124,7 +124,7 @@ class MergeJob(Job[PackedPart]):
 
 
 def _sorted(job: MergeJob, storage: Storage, index: MergeIndex) -> Steps:
-    """The documents of a range of keys, by key; equal keys stand in the order of the sources."""
+    """Yield the documents of a range of keys, by key, then in the order of the sources."""
     start, end = key_range(job.part.number - job.first, job.parts)
     most = MOST_STEP_BYTES
     if not storage.remote:
@@ -142,7 +142,7 @@ def _sorted(job: MergeJob, storage: Storage, index: MergeIndex) -> Steps:
 
 
 def _in_order(storage: Storage, record: SpillRecord) -> Steps:
-    """The documents of a part as phase one read them."""
+    """Yield the documents of a part in the order in which phase one read them."""
     index = SpillIndex.of(record.spills)
     for first, last in stretches(index.offsets, _IN_ORDER_BYTES):
         for documents in index.read_blocks(storage, Blocks(0, first, last)):
@@ -153,10 +153,10 @@ def _in_order(storage: Storage, record: SpillRecord) -> Steps:
 def _add(
     files: PartFiles, documents: pa.RecordBatch, order: Ints, spec: DatasetSpec, *, where: str
 ) -> None:
-    """Pack and list some documents in an order.
+    """Pack and list some documents in the given order.
 
     Raises:
-        CorruptDatasetError: one was known to be a copy, and stays.
+        CorruptDatasetError: a document that was known to be a copy stays.
     """
     if not len(order):
         return

@@ -1,7 +1,7 @@
-"""The messages in a worker's pipes, whatever the job is.
+"""The messages in the pipes of a worker.
 
-A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`. It names its
-class, so a new kind of job is a class and nothing else.
+A job is typed by its result: `Job[FetchedPart]` is answered with a `FetchedPart`. The message names
+the class of the job, so a new kind of job is just a class.
 """
 
 import importlib
@@ -20,11 +20,11 @@ R = TypeVar("R")
 
 
 class WorkerCache:
-    """Objects that a worker keeps from job to job, so that it need not open or read them again.
+    """The objects that a worker keeps from job to job, so that it need not open or read them again.
 
     Attributes:
-        memories: the memories in which shards are put together, or read; for one job at a time.
-        storage: opens the storage at a URL, or returns the open one with its connections.
+        memories: the memory into which shards are written or read, by one job at a time.
+        storage: a function that returns the storage at a URL, with its open connections.
     """
 
     def __init__(self) -> None:
@@ -33,16 +33,16 @@ class WorkerCache:
         self._latest: dict[object, tuple[tuple[object, ...], object]] = {}
 
     def latest(self, make: Callable[P, R], *arguments: P.args, **_: P.kwargs) -> R:
-        """The result of `make`, which is called again only if the arguments changed."""
+        """Return the result of `make`, which is called again only if the arguments changed."""
         before = self._latest.get(make)
         if before is None or before[0] != arguments:
-            self._latest.pop(make, None)  # two of them need not fit in memory
+            self._latest.pop(make, None)  # free it first: two need not fit in memory
             before = self._latest[make] = (arguments, make(*arguments, **_))
         return cast("R", before[1])
 
 
 class Message(BaseModel):
-    """Unchangeable; a field that is not known is refused. Bytes are Base64 in JSON."""
+    """A frozen message; unknown fields are refused, and bytes are Base64 in JSON."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", ser_json_bytes="base64", val_json_bytes="base64"
@@ -53,8 +53,8 @@ class JobProgress(Message):
     """The progress of a job.
 
     Attributes:
-        fraction: the fraction of the job, in [0, 1].
-        text_bytes, tokens: the amounts done so far, in jobs that take text or tokens.
+        fraction: the fraction of the job that is done, in [0, 1].
+        text_bytes, tokens: the text and tokens that are done, in jobs that have them.
         engine: the engine that tokenizes, in words.
     """
 
@@ -68,7 +68,7 @@ Report = Callable[[JobProgress], None]
 
 
 class JobResult(Message):
-    """The result of a job, and how long the worker took."""
+    """The result of a job, and the time that the worker took."""
 
     seconds: float = 0.0
 
@@ -82,7 +82,7 @@ class MadePart(JobResult):
 
 
 class Failure(Message):
-    """Why a job failed: the name of an error of `streaming_ext.base.errors`, or `InternalError`."""
+    """The error of a job; `error` is the name of a class in `streaming_ext.base.errors`."""
 
     error: str
     message: str
@@ -97,7 +97,7 @@ class Answer(Message, Generic[R]):
 
 
 class Job(Message, Generic[R]):
-    """The task of one worker; `R` is its result.
+    """A job for one worker; `R` is its result.
 
     Attributes:
         RESULT: the type of the result.
@@ -110,7 +110,7 @@ class Job(Message, Generic[R]):
 
         Args:
             cache: the objects that the worker keeps from job to job.
-            report: called with the progress.
+            report: a function that is called with the progress.
 
         Raises:
             ShardmillError: the job failed.
@@ -118,18 +118,18 @@ class Job(Message, Generic[R]):
         raise NotImplementedError
 
     def to_line(self) -> bytes:
-        """The job and its class on one line of JSON."""
+        """Return the job and its class on one line of JSON."""
         kind = json.dumps(f"{type(self).__module__}:{type(self).__qualname__}")
         return f'{{"kind":{kind},"job":{self.model_dump_json()}}}\n'.encode()
 
     @staticmethod
     def from_line(line: bytes) -> "Job[Any]":
-        """The job that `to_line` wrote; the module of its class is imported."""
+        """Return the job that `to_line` wrote; import the module of its class."""
         value = json.loads(line)
         module, _, name = value["kind"].partition(":")
         kind: type[Job[Any]] = getattr(importlib.import_module(module), name)
         return kind.model_validate_json(json.dumps(value["job"]))
 
     def read_answer(self, line: bytes) -> Answer[R]:
-        """Read a line that the worker answers this job with."""
+        """Parse a line with which the worker answers this job."""
         return Answer[self.RESULT].model_validate_json(line)  # type: ignore[name-defined]

@@ -1,4 +1,4 @@
-"""The jobs that move the bytes of a part: its sources to this host, and its files to the output."""
+"""The jobs that fetch the sources of a part to this host, and put its files on the output."""
 
 import time
 from pathlib import Path
@@ -22,8 +22,8 @@ class FetchedPart(JobResult):
     """The spans of a part on this host.
 
     Attributes:
-        paths: the path of each; on scratch, or in a cache of another program.
-        fetched_bytes: the bytes that came over the network.
+        paths: the path of each span; on scratch, or in a cache of another program.
+        fetched_bytes: the bytes that were fetched over the network.
     """
 
     paths: tuple[Path, ...]
@@ -31,7 +31,7 @@ class FetchedPart(JobResult):
 
 
 class FetchJob(Job[FetchedPart]):
-    """Bring the spans of a part to a folder on scratch; see `fetch_part`."""
+    """Fetch the spans of a part to a folder on scratch; see `fetch_part`."""
 
     RESULT = FetchedPart
 
@@ -56,7 +56,7 @@ class PackedPart(JobResult):
     """A part whose files lie on scratch, with its record.
 
     Attributes:
-        ended: the time when it ended, in seconds since 1970.
+        ended: the time when the work ended, in seconds since 1970.
         engine: the engine that tokenized, in words; empty if none did.
     """
 
@@ -66,7 +66,7 @@ class PackedPart(JobResult):
 
     @classmethod
     def save(cls, record: PartRecord | SpillRecord, folder: Path, *, engine: str = "") -> Self:
-        """Put the record beside the files, last: with it the part is complete on scratch.
+        """Write the record beside the files, last: it makes the part complete on scratch.
 
         Args:
             record: the record of the part.
@@ -78,7 +78,7 @@ class PackedPart(JobResult):
 
 
 class WrittenPart(JobResult):
-    """A part on the output, recorded.
+    """A part that is recorded on the output.
 
     Attributes:
         shard_bytes: the size of the files that hold its tokens.
@@ -88,9 +88,9 @@ class WrittenPart(JobResult):
 
 
 class WriteJob(Job[WrittenPart]):
-    """Put the files of a part on the output; its record goes last and makes it count.
+    """Put the files of a part on the output, and last the record that makes it count.
 
-    Scratch keeps them, so this can be done again.
+    The files stay on scratch, so the job can be done again.
 
     Attributes:
         scratch: the folder that holds the files and `RECORD_FILE`.
@@ -116,7 +116,7 @@ class WriteJob(Job[WrittenPart]):
         record = from_json(kind, data, where=str(self.scratch))
         files = record.files()
         size, done = sum(file.size for file in files), 0
-        # Spills are read once and removed; a loss of power costs no more than making them again.
+        # Spills need not survive a loss of power: they are temporary, and can be made again.
         with uploads(storage, lasting=is_part) as put:
             for file in files:
                 put(file.path, self.scratch / file.path)

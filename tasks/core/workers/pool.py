@@ -1,4 +1,4 @@
-"""The supervisor of worker processes: hands out jobs, notices deaths, leaves nothing behind."""
+"""The pool of worker processes: it starts them, hands out jobs, notices deaths, and cleans up."""
 
 import os
 import queue
@@ -17,8 +17,8 @@ from tasks.core.workers.messages import Failure, Job, JobProgress, R
 
 _STDERR_TAIL_BYTES = 2000
 _END_SECONDS = 5.0
-# Arrays of some MB come and go with every batch. Kept rather than given back to the system, their
-# pages need not be zeroed again: a tenth of the time. Read by glibc and Arrow, ignored elsewhere.
+# Each batch allocates and frees arrays of some MB. If memory is kept, not returned to the system,
+# its pages need not be zeroed again, saving a tenth of the time. Only glibc and Arrow read these.
 _MEMORY_SETTINGS = {
     "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
     "MALLOC_TRIM_THRESHOLD_": str(2**40),
@@ -30,7 +30,7 @@ class Worker:
     """One child process and its pipes.
 
     Args:
-        inherited: file descriptors that the process keeps open until it ends.
+        inherited: the file descriptors that the process keeps open until it ends.
     """
 
     def __init__(self, inherited: Sequence[int]) -> None:
@@ -49,7 +49,7 @@ class Worker:
         return self._process.pid
 
     def run(self, job: Job[R], on_progress: Callable[[JobProgress], None]) -> R | Failure:
-        """Do one job; blocks.
+        """Do one job, and wait for its result.
 
         Raises:
             WorkerDiedError: the process ended before it answered.
@@ -90,16 +90,16 @@ class Worker:
         self._process.wait(_END_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout, self._stderr):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # a job that was written in part
+                with suppress(BrokenPipeError):  # a job was written in part
                     pipe.close()
 
 
 class WorkerPool:
-    """Long-lived worker processes, each doing one job at a time; started as they are needed.
+    """Long-lived worker processes, started as needed; each does one job at a time.
 
     Args:
         size: the largest number of processes.
-        inherited: file descriptors that the processes keep open until they end.
+        inherited: the file descriptors that the processes keep open until they end.
 
     Attributes:
         stopped: True once `stop` was called.
@@ -109,7 +109,7 @@ class WorkerPool:
         self._size = size
         self._inherited = inherited
         self._lock = threading.Lock()
-        # Slots with a worker come first: it is taken before another one is started.
+        # Slots with a worker come first, so a free worker is used before another one is started.
         self._slots: queue.PriorityQueue[tuple[bool, int, Worker | None]] = queue.PriorityQueue()
         for number in range(size):
             self._slots.put((True, number, None))
@@ -124,16 +124,16 @@ class WorkerPool:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the workers that are alive."""
+        """The process ids of the workers that are alive."""
         with self._lock:
             return [worker.pid for worker in self._alive]
 
     def run(self, job: Job[R], on_progress: Callable[[JobProgress], None] = lambda _: None) -> R:
-        """Do a job in a free worker; blocks until it is done. Called from several threads.
+        """Do a job in a free worker, and wait for its result; may be called from several threads.
 
         Raises:
-            ShardmillError: whatever the job raised, by its type; `WorkerDiedError` if the
-                process died, `StoppedError` if the pool was stopped meanwhile.
+            ShardmillError: the error that the job raised; `WorkerDiedError` if the process died,
+                `StoppedError` if the pool was stopped meanwhile.
         """
         _, number, worker = self._slots.get()
         try:
@@ -153,14 +153,14 @@ class WorkerPool:
         return result
 
     def start_one(self) -> None:
-        """Start the worker of the first job, which imports its modules meanwhile."""
+        """Start one worker ahead of the first job, so that it imports its modules meanwhile."""
         _, number, worker = self._slots.get()
         self._slots.put((False, number, worker or self._start()))
 
     def run_ahead(self, job: Job[Any]) -> None:
-        """Do a job in the background; those that follow wait, and report what makes it fail.
+        """Do a job in the background; a ShardmillError is ignored, as later jobs will report it.
 
-        Only one worker is started before it is done: others would do its work again.
+        Only one worker works until the job is done: others would repeat its work.
         """
         first, *others = [self._slots.get() for _ in range(self._size)]
         self._slots.put(first)
@@ -203,7 +203,7 @@ class WorkerPool:
 
 
 def as_error(failure: Failure) -> ShardmillError:
-    """The error that a failure was made of, by its type."""
+    """Return the error that a failure stands for, by its type."""
     kind = getattr(errors, failure.error, None)
     if isinstance(kind, type) and issubclass(kind, ShardmillError):
         return kind(failure.message)

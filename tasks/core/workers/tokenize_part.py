@@ -1,4 +1,4 @@
-"""The job that tokenizes a part: into packed shards, or into spills for a second phase."""
+"""The job that tokenizes a part, into packed shards or into spills for a second phase."""
 
 import gc
 from collections.abc import Callable
@@ -27,17 +27,17 @@ from tasks.core.workers.move_part import PackedPart
 
 
 class TokenizeJob(Job[PackedPart]):
-    """Tokenize one part into packed shards on scratch.
+    """Tokenize one part into packed shards or spills on scratch.
 
     Attributes:
         part: the number and spans of the part.
-        paths: the paths of the bytes of its spans; none if the sources are files of this host.
-        scratch: the folder of the result, replaced if it exists.
+        paths: the paths of the fetched spans; empty if the sources are files of this host.
+        scratch: the folder of the result, which is replaced if it exists.
         tokenizer_folder: the folder that `Tokenizer.save` wrote.
-        first_source: the number of the source of the first span, if documents are shuffled.
+        first_source: the number of the first span's source, if documents are shuffled.
         first: the number of the first part of the run.
-        one_spill: a shuffled part becomes one spill, however large it is.
-        known_on: the output, if copies of texts of its earlier parts need not be tokenized.
+        one_spill: True if a shuffled part becomes one spill, however large it is.
+        known_on: the output, if copies of texts of earlier parts need not be tokenized.
     """
 
     RESULT = PackedPart
@@ -66,7 +66,7 @@ class TokenizeJob(Job[PackedPart]):
 
 
 class LoadTokenizerJob(Job[JobResult]):
-    """Load what `TokenizeJob` tokenizes with, so that the first part need not wait for it."""
+    """Load the tokenizer and engine for `TokenizeJob`, so that the first part need not wait."""
 
     RESULT = JobResult
 
@@ -74,17 +74,17 @@ class LoadTokenizerJob(Job[JobResult]):
     engine: EngineChoice
 
     def do(self, cache: WorkerCache, report: Report) -> JobResult:
-        """Load it into the worker's cache."""
+        """Load them into the worker's cache."""
         cache.latest(tokenizer_and_engine, self.tokenizer_folder, self.engine)
         return JobResult()
 
 
 def tokenizer_and_engine(folder: Path, engine: EngineChoice) -> tuple[Tokenizer, Engine]:
-    """The tokenizer saved in a folder, and the engine that tokenizes."""
+    """Load the tokenizer saved in a folder, and choose the engine that tokenizes."""
     tokenizer = open_saved(folder, trusted=True)
     with writing_scratch(folder):
         chosen = choose_engine(tokenizer, engine=engine, saved=folder)
-    gc.freeze()  # what is loaded stays: collecting it again and again costs a twentieth
+    gc.freeze()  # these objects stay: garbage collection of them would cost a twentieth
     return tokenizer, chosen
 
 
@@ -103,9 +103,9 @@ def tokenize_part(
         job: the part, its files and its folder.
         tokenizer: the reference tokenizer.
         engine: the engine that tokenizes.
-        report: called with the progress.
-        memories: the memories of raw shards; kept from part to part they save fresh pages.
-        known: texts whose copies are left out, and need not be tokenized.
+        report: a function that is called with the progress.
+        memories: the memory for raw shards, kept from part to part to avoid fresh pages.
+        known: the texts whose copies are left out, and need not be tokenized.
 
     Raises:
         SourceError, EngineMismatchError: see `make_part`.

@@ -1,8 +1,8 @@
-"""The worker process: takes jobs as JSON lines on stdin, answers on stdout, ends with its parent.
+"""The worker process: it reads jobs as JSON lines from stdin, and answers on stdout.
 
-It leaves Ctrl+C to the parent, and ends at once when stdin ends, which also happens when the
-parent is killed. What it leaves unfinished never counts: files are put in place, and recorded, when
-they are complete.
+It leaves Ctrl+C to the parent, and exits at once when stdin ends, which also happens when the
+parent is killed. Unfinished files never count: a file is moved into place, and recorded, when it is
+complete.
 """
 
 import os
@@ -22,7 +22,7 @@ _PROGRESS_SECONDS = 0.25
 
 
 def serve(line: bytes, cache: WorkerCache) -> None:
-    """Do the job in a line of JSON; its progress and its result go to stdout."""
+    """Do the job in a line of JSON; write its progress and result to stdout."""
     last = began = time.monotonic()
     latest = JobProgress(fraction=0.0)
 
@@ -60,7 +60,7 @@ def _fail(error: str, message: str) -> None:
 def _read_jobs(jobs: "queue.SimpleQueue[bytes]") -> None:
     for line in sys.stdin.buffer:
         jobs.put(line)
-    os._exit(0)  # the parent is gone or done: nobody waits for the job in progress
+    os._exit(0)  # the parent is gone or done, so nobody waits for the current job
 
 
 def main() -> None:

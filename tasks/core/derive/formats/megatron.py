@@ -41,7 +41,7 @@ class MegatronExport(ExportFormat):
         return self.totals if self.options.max_file_size is None else {}
 
     def shared(self) -> Mapping[str, int]:
-        """One pair per split, unless files have a bound."""
+        """Return one pair per split, unless files have a bound."""
         sizes = {}
         for split, total in self._of_all_parts.items():
             sizes[f"{split}/{_NAME}.bin"] = total.tokens * self.dtype.itemsize

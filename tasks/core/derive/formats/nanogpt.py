@@ -36,23 +36,23 @@ class NanogptExport(ExportFormat):
     has_uint16 = True
 
     def path(self, split: Split, number: int) -> str:
-        """A file of a split, by its number from 0."""
+        """Return a file of a split, by its number from 0."""
         return _NAMES[split]
 
     def each(self, split: Split) -> int:
-        """Ids of a file of a split, at most."""
+        """Return the ids of a file of a split, at most."""
         return self.totals[split].tokens
 
     def head(self, ids: int) -> bytes:
-        """The head of a file of this many ids."""
+        """Return the head of a file of this many ids."""
         return b""
 
     def stream(self, documents: Iterable[DocumentBlock]) -> Iterator[Ids]:
-        """The ids that are written of some documents."""
+        """Yield the ids that are written of some documents."""
         return (block.stream for block in documents)
 
     def shared(self) -> Mapping[str, int]:
-        """All files: a part may end within one."""
+        """Return all files: a part may end within one."""
         sizes = {}
         for split, total in self.totals.items():
             each = self.each(split)
@@ -107,7 +107,7 @@ class LlmcExport(NanogptExport):
     takes = ("max_file_size",)
 
     def path(self, split: Split, number: int) -> str:
-        """A file of a split, by its number from 0."""
+        """Return a file of a split, by its number from 0."""
         name, first = _LLMC_NAMES[split]
         return f"{self.prefix}_{name}_{first + number:06d}.bin"
 
@@ -117,13 +117,13 @@ class LlmcExport(NanogptExport):
         return _DEFAULT_TOKENS if size is None else max((size - _HEAD) // self.dtype.itemsize, 1)
 
     def head(self, ids: int) -> bytes:
-        """A magic number, a version, the number of ids, and zeros."""
+        """Return a magic number, a version, the number of ids, and zeros."""
         head = np.zeros(_HEAD // 4, "<i4")
         head[:3] = (*_MAGIC[self.dtype.name], ids)
         return head.tobytes()
 
     def stream(self, documents: Iterable[DocumentBlock]) -> Iterator[Ids]:
-        """The ids, with the end of text before each document."""
+        """Yield the ids, with the end of text before each document."""
         for block in documents:
             yield np.array([self.spec.tokenizer.eot_id], block.stream.dtype)
             yield block.stream[:-1]

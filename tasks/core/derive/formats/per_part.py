@@ -128,7 +128,7 @@ class ParquetExport(ExportFormat):
 
 
 def _groups(documents: DocumentBlock) -> Iterable[pa.Table]:
-    """Some documents as tables, each for a row group."""
+    """Yield some documents as tables, each for a row group."""
     # offsets: (documents + 1,), where each begins, and the end of the last one
     offsets = np.concatenate([[0], documents.ends])
     cuts = np.searchsorted(offsets, np.arange(0, offsets[-1], _GROUP_TOKENS))

@@ -65,7 +65,7 @@ class WebdatasetExport(ExportFormat):
         return BLOCK + content + -content % BLOCK
 
     def _samples_per_tar(self) -> int:
-        """The number of samples of a tar; of documents, as many as fill it on average."""
+        """Return the number of samples of a tar; of documents, as many as fill it on average."""
         length = self._length
         if self._documents_are_samples:
             total = sum(self.totals.values(), Extent())
@@ -99,7 +99,7 @@ class WebdatasetExport(ExportFormat):
     def _rows(
         self, prefix: str, number: int, documents: Iterable[DocumentBlock]
     ) -> Iterator[tuple[bytes, int]]:
-        """Rows of one length; the last one of a part is filled up with end-of-text ids."""
+        """Yield rows of one length; the last one of a part is filled up with end-of-text ids."""
         length, eot = self._length, self.spec.tokenizer.eot_id
         rest = np.empty(0, self.dtype)
 
