@@ -1,1 +1,1 @@
-"""A dataset on disk: layout, manifest, records, index; reading and writing shards."""
+"""The format of a dataset: layout, manifest, records, index and shards."""

@@ -1,4 +1,4 @@
-"""Compression of shards, and unpacking within bounds, whatever lies in them."""
+"""Compression of shards, and unpacking that is bounded whatever a file holds."""
 
 import bz2
 import gzip
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
 
-# codec name -> (default level, levels), all as in mosaicml-streaming
+# codec name -> (default level, allowed levels), as in mosaicml-streaming
 _CODECS: dict[str, tuple[int, range]] = {
     "zstd": (3, range(1, 23)),
     "gz": (9, range(1, 10)),
@@ -19,7 +19,7 @@ _CODECS: dict[str, tuple[int, range]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Compression:
-    """A codec and its level, written `zstd:1`, `gz`, `none` as mosaicml-streaming writes them."""
+    """A codec and its level, written as in mosaicml-streaming: `zstd:1`, `gz`."""
 
     codec: str
     level: int
@@ -42,7 +42,7 @@ class Compression:
         default_level, levels = _CODECS[codec]
         if not colon:
             return cls(codec=codec, level=default_level)
-        # Written as stock mosaicml-streaming reads it: no sign, no leading zero.
+        # mosaicml-streaming reads no sign and no leading zero.
         if level_text not in {str(level) for level in levels}:
             raise UsageError(
                 f"Compression {text!r}: {codec} takes a level from {levels.start} to "
@@ -53,7 +53,7 @@ class Compression:
     def compress(self, data: bytes | memoryview) -> bytes:
         """Compress one raw shard; the same input gives the same bytes on any number of cores."""
         if self.codec == "zstd":
-            # A third faster than the library of MDSWriter, and no larger.
+            # A third faster than the library that MDSWriter uses, and the result is no larger.
             packed: bytes = pa.Codec("zstd", self.level).compress(data, asbytes=True)
             return packed
         if self.codec == "gz":
@@ -62,15 +62,15 @@ class Compression:
 
 
 def decompress(data: bytes | memoryview, *, codec: str, raw_size: int) -> bytes:
-    """Unpack `data`, never writing more than `raw_size` bytes.
+    """Unpack `data`, but never more than `raw_size` bytes.
 
     Args:
         data: the compressed bytes.
-        codec: the codec's name, a level after a colon is ignored.
-        raw_size: size of the result in bytes, as the index says.
+        codec: the codec's name; a level after a colon is ignored.
+        raw_size: size of the result in bytes, as the index states it.
 
     Raises:
-        CorruptDatasetError: the data is damaged, or does not unpack to exactly `raw_size` bytes.
+        CorruptDatasetError: the data are damaged, or do not unpack to exactly `raw_size` bytes.
     """
     name = codec.partition(":")[0]
     try:

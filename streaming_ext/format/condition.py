@@ -1,7 +1,7 @@
 """A condition on the columns of a row: `language == 'en' and language_score >= 0.65`.
 
-It has the syntax of Python. Python's own parser reads it, and each allowed expression becomes one
-of Arrow's; nothing of it is ever run.
+It has the syntax of Python. Python's own parser reads it, and each allowed expression becomes an
+Arrow expression. Nothing of it is ever run as Python.
 """
 
 import ast
@@ -18,19 +18,19 @@ import pyarrow.compute as pc
 from streaming_ext.base.arrays import Flags
 from streaming_ext.base.errors import UsageError
 
-# What a column holds: `any` for null or not, `value` for any of the first three.
+# The kind of a column's values: `value` for any of the first three, `any` if only nulls matter.
 Kind = Literal["text", "number", "boolean", "any", "value"]
 Value = str | int | float | bool
-_ColumnOf = Callable[[str, Kind], Any]  # a column by its name, and what it must hold
+_ColumnOf = Callable[[str, Kind], Any]  # returns a column by its name and the kind of its values
 
 MAX_LENGTH: Final = 10_000  # characters
-# A name in backticks, or a text of Python's, within which backticks are nothing but characters.
+# A name in backticks, or a Python string, in which backticks are ordinary characters.
 _QUOTED = re.compile(
     r"""`([^`]+)`|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
     r"""|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""",
     re.DOTALL,
 )
-# Each comparison, and the one with its sides exchanged.
+# Each comparison: Arrow's function, and the comparison with its sides exchanged.
 _COMPARE: Final[Mapping[type[ast.cmpop], tuple[Any, type[ast.cmpop]]]] = {
     ast.Eq: (pc.equal, ast.Eq),
     ast.NotEq: (pc.not_equal, ast.NotEq),
@@ -39,37 +39,37 @@ _COMPARE: Final[Mapping[type[ast.cmpop], tuple[Any, type[ast.cmpop]]]] = {
     ast.Gt: (pc.greater, ast.Lt),
     ast.GtE: (pc.greater_equal, ast.LtE),
 }
-_PREFIX = "_in_backticks_"  # before the name in hexadecimal digits
+_PREFIX = "_in_backticks_"  # stands before a name in hexadecimal digits
 _EXAMPLE = "language == 'en' and language_score >= 0.65"
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A valid condition, on columns that no file was searched for yet.
+    """A valid condition; its columns need not exist in any file.
 
-    A row is kept if it is true. A comparison with null is neither true nor false, as in SQL, and so
-    is what follows from it: such a row is dropped.
+    A row is kept if the condition is true. As in SQL, a comparison with null is neither true nor
+    false; if the whole condition is neither, the row is dropped.
 
     Attributes:
-        text: as it was written.
+        text: the condition as it was written.
     """
 
     text: str
 
     def __post_init__(self) -> None:
-        """Check every part.
+        """Check every part of the condition.
 
         Raises:
-            UsageError: it is not understood; says what is allowed.
+            UsageError: the condition is not understood; the message says what is allowed.
         """
         _ = self.columns
 
     @cached_property
     def columns(self) -> dict[str, Kind]:
-        """Names or paths of the columns, each with what it must hold, in order.
+        """Names or paths of the columns, in order, with the kind of value that each must hold.
 
         Raises:
-            UsageError: one is compared with values of several kinds.
+            UsageError: a column is compared with values of several kinds.
         """
         kinds: dict[str, Kind] = {}
 
@@ -84,18 +84,18 @@ class Condition:
         return kinds
 
     def apply(self, column_of: Callable[[str], Any]) -> Any:
-        """The condition on columns as `column_of` returns them by name: arrays, or `pc.field`s.
+        """Apply the condition to the columns that `column_of` returns: arrays, or `pc.field`s.
 
         Returns:
-            booleans or null, (rows,) of them, or an expression.
+            For arrays, booleans and nulls: (rows,). For fields, an expression.
         """
         return self._build(self._tree, lambda column, kind: column_of(column))
 
     def holds(self, columns: Mapping[str, pa.Array]) -> Flags:
-        """Find the rows for which it is true: (rows,).
+        """Find the rows for which the condition is true: (rows,).
 
         Args:
-            columns: the values of each column that it names: (rows,) each.
+            columns: the values of each column that the condition names: (rows,) each.
         """
         return np.asarray(self.apply(columns.__getitem__).fill_null(False))
 
@@ -110,7 +110,7 @@ class Condition:
             raise self._refused(getattr(error, "msg", None) or str(error)) from error
 
     def _column(self, node: ast.expr) -> str | None:
-        """The column that a node names, None if it names none."""
+        """Return the column that a node names, or None if it names none."""
         if isinstance(node, ast.Attribute):
             before = self._column(node.value)
             return None if before is None else f"{before}.{_name(node.attr)}"
@@ -129,7 +129,7 @@ class Condition:
                 [self._compared(left, how, right, column_of) for left, how, right in pairs],
             )
         if (column := self._column(node)) is not None:
-            return column_of(column, "boolean").cast(pa.bool_())  # it may be of type null
+            return column_of(column, "boolean").cast(pa.bool_())  # the column may be of type null
         raise self._refused(f"{ast.unparse(node)!r} is no comparison")
 
     def _compared(
@@ -183,10 +183,10 @@ class Condition:
 
 
 def understood(text: str | None) -> str | None:
-    """Check a condition that is a setting, if it is given.
+    """Check the condition of a setting, if there is one.
 
     Raises:
-        ValueError: it is not understood; says what is allowed.
+        ValueError: the condition is not understood; the message says what is allowed.
     """
     try:
         if text is not None:
@@ -197,12 +197,12 @@ def understood(text: str | None) -> str | None:
 
 
 def _stand_in(match: re.Match[str]) -> str:
-    """A name of Python's for one in backticks, anything else as it is."""
+    """Replace a name in backticks by a Python name; leave a string as it is."""
     return f" {_PREFIX}{match[1].encode().hex()} " if match[1] else match[0]
 
 
 def _name(word: str) -> str:
-    """The name in backticks that a word stands for, any other word as it is."""
+    """Return the name in backticks that a word stands for, or the word itself."""
     digits = word.removeprefix(_PREFIX)
     return word if digits == word else bytes.fromhex(digits).decode()
 
@@ -217,14 +217,14 @@ def _compare(values: Any, how: type[ast.cmpop], value: Value) -> Any:
     compared = _COMPARE[how][0]
     if not isinstance(values, pc.Expression):
         if isinstance(value, float) and pa.types.is_integer(values.type):
-            values = values.cast(pa.float64(), safe=False)  # else large ones are refused
+            values = values.cast(pa.float64(), safe=False)  # else Arrow refuses large integers
         elif _kind(value) == "number" and pa.types.is_floating(values.type):
-            value = float(value)  # else those that no float32 or double holds are refused
+            value = float(value)  # else Arrow refuses numbers that no float32 or double holds
     return compared(values, pa.scalar(value))
 
 
 def is_text(column: pa.DataType) -> bool:
-    """Say whether a column of this type holds texts, in whatever way they lie in memory."""
+    """Return whether a column of this type holds texts, in any memory layout."""
     types = pa.types
     if types.is_dictionary(column):
         return is_text(column.value_type)
@@ -234,7 +234,7 @@ def is_text(column: pa.DataType) -> bool:
 
 
 def fits(kind: Kind, column: pa.DataType) -> bool:
-    """Say whether a column of this type can be compared with values of a kind."""
+    """Return whether a column of this type can be compared with values of a kind."""
     types = pa.types
     if types.is_dictionary(column):
         return fits(kind, column.value_type)
@@ -249,7 +249,10 @@ def fits(kind: Kind, column: pa.DataType) -> bool:
 
 
 def comparable(column: pa.Array) -> pa.Array:
-    """A column of a type that `fits`, as it is compared: whole numbers exactly if they can be."""
+    """Convert a column of a type that `fits` to a type that Arrow can compare.
+
+    Whole numbers are compared exactly if that is possible.
+    """
     kind = column.type
     if pa.types.is_dictionary(kind):
         return comparable(column.dictionary_decode())

@@ -4,12 +4,12 @@
 named as in the list of documents: by part and row or, if the dataset is shuffled, by source and
 row. The first copy stays.
 
-Of near copies the witness stays, and the list has their similarity too.
+If near copies are left out, the witness stays, and the list also holds the similarity to it.
 
 `digests/PPPPP/NNNNN.parquet`: hashes of the texts that a dataset without copies holds. An extension
-compares its texts with them. Those of one generation lie in the folder named after its first part;
-each file holds an equal range of hashes, in their order. Of near copies it holds sketches, by the
-hash of the sketch.
+compares its texts with them. The files of a generation lie in the folder named after its first
+part. Each file holds one of several equal ranges of hashes, in order. If near copies are left out,
+the files hold sketches, in ranges of the hash of the sketch.
 """
 
 from collections.abc import Iterable, Iterator
@@ -28,56 +28,56 @@ from streaming_ext.format.parquet import parquet_bytes, read_batches
 
 Comparison = Literal["exact", "normalized", "near"]
 Keys = npt.NDArray[np.uint64]
-ROW_BITS: Final = 40  # of a row of a source or part
+ROW_BITS: Final = 40  # of the number of a row in its source or part
 
 
 def codes(groups: Ints, rows: Ints) -> Ints:
-    """A number for each document: of its part or source, and its row there."""
+    """Return a number for each document, made of its part or source and its row there."""
     return (groups.astype(np.int64) << ROW_BITS) | rows
 
 
 def duplicates_path(part: int) -> str:
-    """The list of the documents that were left out of a part as copies."""
+    """Return the path of the list of documents that were left out of a part as copies."""
     return f"{DUPLICATES_FOLDER}/{part:05}.parquet"
 
 
 def kept_digests_path(first_part: int, number: int) -> str:
-    """The file of a range of hashes of the generation with that first part."""
+    """Return the path of a range of hashes of the generation with that first part."""
     return f"{DIGESTS_FOLDER}/{first_part:05}/{number:05}.parquet"
 
 
 @dataclass(frozen=True)
 class _Table:
-    """Columns of one length: (documents,) each, of the type of the file or int64."""
+    """A table of columns of one length: (documents,) each, of the type in the file or int64."""
 
     schema: ClassVar[pa.Schema]  # for a dataset that is not shuffled
-    repeating: ClassVar[bool]  # whether a dictionary of the values is worth its size
-    row_bytes: ClassVar[int]  # of a file, at most
+    repeating: ClassVar[bool]  # True if a dictionary of the values is worth its size
+    row_bytes: ClassVar[int]  # bytes per row of a file, at most
 
     @classmethod
     def limit(cls, rows: int) -> int:
-        """The most bytes that a file of this many rows takes."""
+        """Return an upper bound of the bytes of a file with this many rows."""
         return 2**20 + cls.row_bytes * min(rows, 2**27)
 
     @classmethod
     def schema_of(cls, *, shuffled: bool) -> pa.Schema:
-        """The columns of a file."""
+        """Return the columns of a file."""
         group = "source" if shuffled else "part"
         return pa.schema([each.with_name(each.name.replace("part", group)) for each in cls.schema])
 
     @classmethod
     def joined(cls, tables: Iterable[Self]) -> Self:
-        """All rows of several tables."""
+        """Concatenate several tables."""
         none = cls(*(np.empty(0, _dtype(kind)) for kind in cls.schema.types))
         columns = zip(*(vars(table).values() for table in [*tables] or [none]), strict=True)
         return cls(*map(np.concatenate, columns))
 
     def chosen(self, which: Flags) -> Self:
-        """Some rows: `which` is (documents,)."""
+        """Return the rows for which `which`, (documents,), is true."""
         return type(self)(*(column[which] for column in vars(self).values()))
 
     def to_bytes(self, *, shuffled: bool) -> bytes:
-        """The table as a file."""
+        """Return the table as the content of a file."""
         schema = self.schema_of(shuffled=shuffled)
         columns = zip(vars(self).values(), schema.types, strict=True)
         table = pa.table([_column(each).cast(kind) for each, kind in columns], schema=schema)
@@ -88,7 +88,7 @@ class _Table:
         """Read a file in bounded batches.
 
         Raises:
-            CorruptDatasetError: it is damaged, or holds other columns.
+            CorruptDatasetError: the file is damaged, or holds other columns.
         """
         for batch in read_batches(data, cls.schema_of(shuffled=shuffled)):
             yield cls(*map(_values, batch.columns))
@@ -113,7 +113,7 @@ def _values(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def fixed_binary(values: npt.NDArray[np.uint8]) -> pa.FixedSizeBinaryArray:
-    """Rows of bytes, (rows, size), as Arrow has them."""
+    """Convert rows of bytes, (rows, size), to an Arrow array."""
     buffer = pa.py_buffer(np.ascontiguousarray(values))
     return pa.FixedSizeBinaryArray.from_buffers(
         pa.binary(values.shape[1]), len(values), [None, buffer]
@@ -121,7 +121,7 @@ def fixed_binary(values: npt.NDArray[np.uint8]) -> pa.FixedSizeBinaryArray:
 
 
 def fixed_bytes(column: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:
-    """The bytes of a column: (rows, size)."""
+    """Return the bytes of a column as a view: (rows, size)."""
     size = column.type.byte_width
     data = np.frombuffer(column.buffers()[1] or b"", np.uint8)
     return data[column.offset * size : (column.offset + len(column)) * size].reshape(-1, size)
@@ -129,13 +129,13 @@ def fixed_bytes(column: pa.FixedSizeBinaryArray) -> npt.NDArray[np.uint8]:
 
 @dataclass(frozen=True)
 class Duplicates(_Table):
-    """Some documents that were left out.
+    """Some documents that were left out as copies.
 
     Attributes:
-        groups: the part of each, or its source if the dataset is shuffled.
-        rows: the row of each there.
-        tokens: the ids of each, without the end-of-text id.
-        first_groups, first_rows: the same of its first copy.
+        groups: the part of each document, or its source if the dataset is shuffled.
+        rows: the row of each document in its part or source.
+        tokens: the number of ids of each document, without the end-of-text id.
+        first_groups, first_rows: the part or source, and the row, of its first copy.
     """
 
     groups: Ints
@@ -162,8 +162,8 @@ class NearDuplicates(Duplicates):
     """Some documents that were left out as near copies.
 
     Attributes:
-        similarities: the similarity of each to its witness, by their sketches; the witness stands
-            in the columns of the first copy.
+        similarities: the similarity of each document to its witness, by their sketches; the
+            columns of the first copy hold the witness.
     """
 
     similarities: npt.NDArray[np.float32]
@@ -173,7 +173,7 @@ class NearDuplicates(Duplicates):
 
 
 def duplicates_kind(*, near: bool) -> type[Duplicates]:
-    """The kind of the lists of copies that are left out, which may be near copies."""
+    """Return the class for lists of copies, or of near copies."""
     return NearDuplicates if near else Duplicates
 
 
@@ -182,9 +182,9 @@ class Digests(_Table):
     """Some texts of a dataset, by hash.
 
     Attributes:
-        high, low: halves of the hash, 128 bits.
-        groups: the part of each, or its source if the dataset is shuffled.
-        rows: the row of each there.
+        high, low: the two halves of each hash of 128 bits.
+        groups: the part of each document, or its source if the dataset is shuffled.
+        rows: the row of each document in its part or source.
     """
 
     high: Keys
@@ -196,7 +196,7 @@ class Digests(_Table):
         [("high", pa.uint64()), ("low", pa.uint64()), ("part", pa.int32()), ("row", pa.int64())]
     )
     repeating = False
-    row_bytes = 56  # twice its values: compression hardly shrinks hashes
+    row_bytes = 56  # twice the size of the values, since compression hardly shrinks hashes
 
 
 @dataclass(frozen=True)
@@ -204,9 +204,9 @@ class KeptSketches(_Table):
     """Some documents of a dataset without near copies, by sketch.
 
     Attributes:
-        groups: the part of each, or its source if the dataset is shuffled.
-        rows: the row of each there.
-        sketches: a byte for each bin: (documents, bins).
+        groups: the part of each document, or its source if the dataset is shuffled.
+        rows: the row of each document in its part or source.
+        sketches: one byte per bin: (documents, bins).
     """
 
     groups: Ints
@@ -215,4 +215,4 @@ class KeptSketches(_Table):
 
     schema = pa.schema([("part", pa.int32()), ("row", pa.int64()), ("sketch", pa.binary())])
     repeating = False
-    row_bytes = 2**12  # twice the largest sketch
+    row_bytes = 2**12  # twice the size of the largest sketch

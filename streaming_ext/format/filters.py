@@ -1,4 +1,4 @@
-"""Filters: which documents stay."""
+"""The filters that decide which documents stay."""
 
 from functools import cache
 from typing import Annotated, Any, ClassVar, Self
@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.format.condition import Condition, understood
 
-FilterName = str  # of a field of `Filters`
+FilterName = str  # the name of a field of `Filters`
 
 
 class Filters(BaseModel):
-    """Each filter drops documents; the first that drops a document counts it.
+    """Filters of documents; a document counts for the first filter that drops it.
 
-    Tokens are those of the text, without its end-of-text id.
+    Tokens are counted without the end-of-text id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -61,10 +61,10 @@ class Filters(BaseModel):
         return None if self.where is None else _condition(self.where)
 
     def by_text(self, texts: pa.LargeStringArray) -> dict[FilterName, Flags]:
-        """Find the documents that each given filter of text drops.
+        """Find the documents that each given filter of the text drops.
 
         Args:
-            texts: the texts of the documents; null is never dropped.
+            texts: the texts of the documents; nulls are never dropped.
         """
         valid = np.asarray(texts.is_valid())
         found: dict[FilterName, Flags] = {}
@@ -77,12 +77,13 @@ class Filters(BaseModel):
         """Find the documents that each given filter of tokens drops.
 
         Args:
-            lengths: tokens of each document, 0 for one that has none and is left out anyway.
+            lengths: number of tokens of each document; a document without tokens is left out
+                anyway.
         """
         return self._outside("tokens", lengths, lengths > 0)
 
     def _outside(self, kind: str, sizes: Ints, valid: Flags) -> dict[FilterName, Flags]:
-        """Find the documents that are too small, and the too large ones: (documents,) each."""
+        """Find the documents that are too small and those that are too large: (documents,) each."""
         found = {}
         if (least := getattr(self, f"min_{kind}", None)) is not None:
             found[f"min_{kind}"] = valid & (sizes < least)
@@ -91,13 +92,13 @@ class Filters(BaseModel):
         return found
 
     def given(self) -> dict[FilterName, Any]:
-        """The filters that are set."""
+        """Return the value of each filter that is set, by its name."""
         names = Filters.model_fields
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 def option(name: FilterName) -> str:
-    """The option of a filter on the command line."""
+    """Return the command-line option of a filter."""
     return f"--{name.replace('_', '-')}"
 
 

@@ -1,6 +1,6 @@
-"""A split of a dataset as training opens it: manifest, then the index, both checked.
+"""A split of a dataset as training opens it: the manifest, then the index, both checked.
 
-Nothing that an index says is trusted before it is checked.
+Nothing in an index is trusted before it is checked.
 """
 
 import re
@@ -37,8 +37,8 @@ class TokenIndex(ShardTable):
 
     Attributes:
         split: folder of the split below the root, empty for a plain folder of shards.
-        manifest: the manifest of the whole dataset; None for a set written by others.
-        index_hash: content hash of the index: the identity of the data.
+        manifest: the manifest of the whole dataset; None for a set of another tool.
+        index_hash: content hash of the index, which identifies the data.
     """
 
     split: str
@@ -47,7 +47,7 @@ class TokenIndex(ShardTable):
 
     @property
     def eot_id(self) -> int | None:
-        """The id that ends a document, None if it is unknown."""
+        """The id that ends a document; None if it is unknown."""
         return None if self.tokenizer is None else self.tokenizer.eot_id
 
     @property
@@ -63,21 +63,22 @@ def read_index(
     token_dtype: str | None = None,
     generation: str | None = None,
 ) -> TokenIndex:
-    """Open a dataset: manifest, then the index of a split, both checked.
+    """Read and check the manifest of a dataset, then the index of a split.
 
     Args:
         remote: the folder of the dataset.
-        split: the name of the split; None if `remote` is a plain folder of shards itself.
-        token_dtype: type of an id, for sets of others that store them as bytes.
-        generation: the beginning of the hash of a generation's manifest; None for the newest.
+        split: the name of the split; None if `remote` is itself a plain folder of shards.
+        token_dtype: type of an id, for sets of other tools that store ids as bytes.
+        generation: the first characters of the hash of a generation's manifest; None for the
+            newest generation.
 
     Raises:
         NotADatasetError: there is neither a manifest nor an index.
-        CorruptDatasetError: its files contradict each other.
+        CorruptDatasetError: the files of the dataset contradict each other.
         UsageError: there is no such generation or split.
     """
     manifest: Manifest | None = None
-    with suppress(FileMissingError):  # not one of ours, or not finished: the index decides below
+    with suppress(FileMissingError):  # of another tool, or not finished: `_read_foreign` decides
         manifest = _read_manifest(remote, generation)
     if split and not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", split):
         raise UsageError(f"`split` is the name of a folder in the dataset, got {split!r}.")
@@ -111,7 +112,7 @@ def read_index(
 
 
 def _read_manifest(remote: Remote, generation: str | None) -> "Manifest":
-    """The manifest of the newest generation, or of the requested one."""
+    """Read the manifest of the newest generation, or of the requested one."""
     from streaming_ext.format.manifest import chosen_generation
     from streaming_ext.format.reading import manifest_of, read_listed
 
@@ -126,13 +127,13 @@ def _read_manifest(remote: Remote, generation: str | None) -> "Manifest":
 
 
 def _read_index(remote: Remote, split: Split, index: "FileRecord") -> bytes:
-    """The index of a split, which is the one that a manifest lists."""
+    """Read the index of a split that a manifest lists."""
     from streaming_ext.format.reading import read_listed
 
     try:
         return read_listed(remote, index)
     except CorruptDatasetError:
-        # Perhaps of another generation: an extension never overwrites the one under its hash.
+        # It may be the index of a newer generation. An index under its hash is never overwritten.
         kept = kept_index_path(split, index.xxh128)
         with suppress(FileMissingError):
             return read_listed(remote, index.model_copy(update={"path": kept}))
@@ -140,12 +141,12 @@ def _read_index(remote: Remote, split: Split, index: "FileRecord") -> bytes:
 
 
 def _require_own_manifest(remote: Remote, manifest: "Manifest") -> None:
-    """Make sure that the manifest says what the dataset was made with, by the first record."""
+    """Make sure that the manifest has the specification that is in the record of the first part."""
     from streaming_ext.format.reading import listed_record, read_listed
 
     for summary in manifest.parts[:1]:
         file = summary.record
-        with suppress(FileMissingError):  # a copy of what training reads, without the records
+        with suppress(FileMissingError):  # training may read a copy without the records
             data = read_listed(remote, file)
             listed_record(data, manifest, 0, where=f"{remote.url}/{file.path}")
 
@@ -153,7 +154,7 @@ def _require_own_manifest(remote: Remote, manifest: "Manifest") -> None:
 def _read_foreign(
     remote: Remote, split: str | None, name: str, token_dtype: str | None
 ) -> TokenIndex:
-    """A token set of another tool; refuses an unfinished run of ours."""
+    """Read a token set of another tool; refuse the output of an unfinished shardmill run."""
     try:
         data = remote.read(name, limit=MAX_INDEX_BYTES)
     except FileMissingError as error:
@@ -181,13 +182,13 @@ def _opened(table: ShardTable, split: str, manifest: "Manifest | None", index: b
 
 
 def _no_such_split(url: str, split: str | None, known: Iterable[str]) -> UsageError:
-    """The error for a split that a dataset does not have."""
+    """Return the error for a split that a dataset does not have."""
     splits = ", ".join(map(repr, sorted(known)))
     return UsageError(f"`split` is {split!r}, and {url} has {splits}. Name one that it has.")
 
 
 def _not_a_dataset(url: str, what: str) -> NotADatasetError:
-    """The error for a location that holds no dataset."""
+    """Return the error for a location that holds no dataset."""
     return NotADatasetError(
         f"There is no dataset at {url}: {what}. Give the folder that holds manifest.json, or wait "
         "until the run that writes it has finished."

@@ -8,18 +8,18 @@ Split = Literal["train", "holdout"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 
 MANIFEST = "manifest.json"
-EXPORT = "export.json"  # of an export, instead of a manifest
+EXPORT = "export.json"  # an export has it instead of a manifest
 PARTS_FOLDER = "parts"
 DOCUMENTS_FOLDER = "documents"
 DUPLICATES_FOLDER = "duplicates"
-COLUMNS_FOLDER = "columns"  # that were added to the documents of a published dataset
-DIGESTS_FOLDER = "digests"  # of the texts of a dataset without copies, for what extends it
+COLUMNS_FOLDER = "columns"  # columns added to the documents of a published dataset
+DIGESTS_FOLDER = "digests"  # hashes of the texts of a dataset without copies, for extensions
 SHUFFLE_FOLDER = "shuffle"  # work in progress of a run of two phases, removed when it is published
-RUNS_FOLDER = LOCK_FOLDER  # all that may differ between two runs
+RUNS_FOLDER = LOCK_FOLDER  # holds everything that may differ between two runs
 TOKENIZER_FOLDER = "tokenizer"
 GENERATIONS_FOLDER = "generations"  # manifests that an extension replaced
 BUILD = f"{RUNS_FOLDER}/.build.json"  # what is being built; removed when it is complete
-# What lies in the folder of a dataset.
+# The files and folders of a dataset.
 MADE = {
     *SPLITS,
     PARTS_FOLDER,
@@ -36,12 +36,12 @@ MADE = {
 
 
 def index_path(split: Split) -> str:
-    """The merged index of a split."""
+    """Return the path of the merged index of a split."""
     return f"{split}/index.json"
 
 
 def kept_index_path(split: Split, content: str) -> str:
-    """The same of one generation of an extended dataset, which no later one overwrites.
+    """Return the path of the index of one generation of a split; later ones do not overwrite it.
 
     Args:
         split: a split of the dataset.
@@ -51,17 +51,17 @@ def kept_index_path(split: Split, content: str) -> str:
 
 
 def generation_path(content: str) -> str:
-    """The manifest, of some content hash, of an older generation of an extended dataset."""
+    """Return the path of the manifest of an older generation, by its content hash."""
     return f"{GENERATIONS_FOLDER}/{content}.json"
 
 
 def record_path(part: int) -> str:
-    """The record whose existence makes a part count."""
+    """Return the path of the record of a part; a part counts if its record exists."""
     return f"{PARTS_FOLDER}/{part:05}.json"
 
 
 def columns_path(table: str, part: int) -> str:
-    """The values that a table added to the documents of a part.
+    """Return the path of the values that a table added to the documents of a part.
 
     Args:
         table: the hash that names the table.
@@ -71,5 +71,5 @@ def columns_path(table: str, part: int) -> str:
 
 
 def documents_path(part: int) -> str:
-    """The provenance of a part's documents."""
+    """Return the path of the list of a part's documents."""
     return f"{DOCUMENTS_FOLDER}/{part:05}.parquet"

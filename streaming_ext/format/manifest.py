@@ -1,14 +1,14 @@
 """The manifest, which makes a dataset complete.
 
-A dataset counts when its manifest exists. Like the records of parts, it depends only on the source
-bytes and the configuration.
+A dataset counts if its manifest exists. Like the records of parts, the manifest depends only on the
+source bytes and the configuration.
 
 An extension adds parts and replaces the manifest. The older generation stays beside the new one:
 
-    manifest.json                    of the newest generation: the commit point
-    generations/<hash>.json          of an older one, under its content hash
-    train/index.json                 of the newest generation, for stock readers
-    train/index-<hash>.json          of each generation, under its content hash
+    manifest.json                    manifest of the newest generation: the commit point
+    generations/<hash>.json          manifest of an older generation, by its content hash
+    train/index.json                 index of the newest generation, for stock readers
+    train/index-<hash>.json          index of each generation, by its content hash
 """
 
 from collections.abc import Collection, Mapping
@@ -39,7 +39,7 @@ from streaming_ext.format.spec import DatasetSpec
 
 
 class SplitSummary(Value):
-    """A split in the manifest; see `SplitPart` for the words."""
+    """The entry of a split in the manifest; `SplitPart` describes the fields."""
 
     index: FileRecord
     documents: Count
@@ -50,7 +50,7 @@ class SplitSummary(Value):
 
 
 class NodePartition(Value):
-    """The fraction of the sources that a dataset was made of, if each node keeps its own.
+    """The partition of the sources that a dataset holds, if each node keeps its own.
 
     Attributes:
         rank: the rank of the node, from 0.
@@ -72,12 +72,12 @@ class NodePartition(Value):
 
 
 class ShuffleSummary(RowCounts):
-    """The sources of a shuffled dataset as a whole; see `PartRecord` for the words.
+    """All sources of a shuffled dataset; `RowCounts` describes the other fields.
 
     Attributes:
-        sources: the table of `streaming_ext.format.shuffled`.
+        sources: the table of sources; see `streaming_ext.format.shuffled`.
         files: the number of files that it lists.
-        files_not_checked: the number of files that came with nothing to compare their bytes with.
+        files_not_checked: the number of files whose bytes could not be compared with anything.
         bad_listed: the first bad documents in the order of the sources.
     """
 
@@ -94,12 +94,12 @@ class ShuffleSummary(RowCounts):
 
 
 class MergedDataset(Value):
-    """A dataset that is a run of the parts of a merged one.
+    """A dataset whose parts are consecutive parts of a merged dataset.
 
     Attributes:
         manifest: content hash of its manifest.
         parts: the number of its parts.
-        spec: the specification that it was made with.
+        spec: its specification.
         node_partition: see `Manifest`.
     """
 
@@ -113,9 +113,9 @@ class KeptDigests(Value):
     """Hashes of the texts that one generation of a dataset without copies holds.
 
     Attributes:
-        documents: the number of documents that they are of.
-        files: see `streaming_ext.format.duplicates`; number i of n is of the i-th of n
-            equal ranges of hashes.
+        documents: the number of documents with these hashes.
+        files: the files of the hashes; file i of n holds the i-th of n equal ranges; see
+            `streaming_ext.format.duplicates`.
     """
 
     documents: Count
@@ -126,10 +126,10 @@ class AddedColumns(Value):
     """Columns that were added from a table to the documents of consecutive parts.
 
     Attributes:
-        columns: their names.
+        columns: the names of the columns.
         first_part: the first of these parts.
-        files: the values of each part, in the order of its list of documents.
-        replaced: the manifest without them, which lies beside the newer one.
+        files: the file of values of each part, in the order of its list of documents.
+        replaced: the older manifest without the columns, which lies beside the newer one.
     """
 
     columns: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -152,9 +152,9 @@ class Generation(Value):
     """A dataset before it was extended: the first parts of the extended one.
 
     Attributes:
-        manifest: as it lies beside the newer one.
+        manifest: the older manifest, which lies beside the newer one.
         parts: the number of its parts.
-        splits: the splits that it had.
+        splits: its splits.
         shuffled: see `Manifest`.
     """
 
@@ -165,7 +165,7 @@ class Generation(Value):
 
 
 def kept_indexes(splits: Mapping[Split, SplitSummary]) -> list[FileRecord]:
-    """The indexes of some splits, where no later generation overwrites them."""
+    """Return the indexes of some splits with paths that no later generation overwrites."""
     return [
         summary.index.model_copy(update={"path": kept_index_path(split, summary.index.xxh128)})
         for split, summary in splits.items()
@@ -175,9 +175,9 @@ def kept_indexes(splits: Mapping[Split, SplitSummary]) -> list[FileRecord]:
 class Manifest(Value):
     """The commit point of a dataset, written last.
 
-    `generations` lists what the dataset was
-    before each extension, the oldest first; `digests` the hashes of what each generation added, if
-    copies were left out; `added` columns that came later than the documents.
+    `generations` lists the older generations, the oldest first. `digests` lists the hashes of the
+    texts that each generation added, if copies were left out. `added` lists the columns that were
+    added after the documents.
     """
 
     format: Literal[1] = 1
@@ -224,7 +224,7 @@ class Manifest(Value):
 
     @property
     def members(self) -> tuple[MergedDataset, ...]:
-        """The datasets that it was merged of, or the parts that each of its generations added."""
+        """The datasets of which it was merged, or the parts that each of its generations added."""
         if self.merged or not self.generations:
             return self.merged
         hashes = [each.manifest.xxh128 for each in self.generations]
@@ -238,7 +238,7 @@ class Manifest(Value):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns of its documents: those that were kept, and those that were added."""
+        """The columns of its documents: the kept columns, then the added ones."""
         added = (name for each in self.added for name in each.columns)
         return tuple(dict.fromkeys([*self.spec.keep_columns, *added]))
 
@@ -248,13 +248,14 @@ class Manifest(Value):
         found = [
             (each.end, 0, each.replaced)
             for each in self.added
-            if not self.merged or len(each.files) == len(self.parts)  # else it is elsewhere
+            # If columns cover only some parts of a merged dataset, the older manifest is not here.
+            if not self.merged or len(each.files) == len(self.parts)
         ]
         found += [(each.parts, 1, each.manifest) for each in self.generations]
         return [file for *_, file in sorted(found, key=lambda each: each[:2])]
 
     def added_to(self, part: int) -> dict[FileRecord, tuple[str, ...]]:
-        """The files of the values that were added to the documents of a part, and their columns."""
+        """Return the files of values that were added to a part's documents, with their columns."""
         return {
             each.files[part - each.first_part]: each.columns
             for each in self.added
@@ -262,7 +263,7 @@ class Manifest(Value):
         }
 
     def as_generation(self, file: FileRecord) -> Generation:
-        """Entry of this generation, which `file` holds, in the manifest of the next one."""
+        """Return the entry of this generation in the next manifest; `file` is this manifest."""
         return Generation(
             manifest=file.model_copy(update={"path": generation_path(file.xxh128)}),
             parts=len(self.parts),
@@ -271,7 +272,7 @@ class Manifest(Value):
         )
 
     def before(self, number: int) -> Self:
-        """The manifest of a generation, which this one lists."""
+        """Return the manifest of a generation that this manifest lists."""
         each = self.generations[number]
         older = {
             "parts": self.parts[: each.parts],
@@ -284,7 +285,7 @@ class Manifest(Value):
         return self.model_copy(update=older)
 
     def spec_of(self, part: int) -> DatasetSpec:
-        """Specification of a part: in a merged dataset, that of the part's own dataset."""
+        """Return the specification of a part; in a merged dataset, of the part's own dataset."""
         for each in self.merged:
             if part < each.parts:
                 return each.spec
@@ -293,11 +294,11 @@ class Manifest(Value):
 
     @property
     def not_checked(self) -> int:
-        """Source files that came with nothing to compare their bytes with."""
+        """Number of source files whose bytes could not be compared with anything."""
         if self.shuffled is not None:
             return self.shuffled.files_not_checked
         several = sum(part.not_checked for part in self.parts if part.files > 1)
-        # of a file that is cut each span is a part
+        # Each span of a file that was cut is a part, so a set counts the file once.
         alone = {part.source.url for part in self.parts if part.files == 1 and part.not_checked}
         return several + len(alone)
 
@@ -308,12 +309,12 @@ class Manifest(Value):
 
     @property
     def duplicate_documents(self) -> int:
-        """Rows that were left out as copies of earlier documents."""
+        """Number of rows that were left out as copies of earlier documents."""
         return sum(part.duplicate_documents for part in self.parts)
 
     @property
     def duplicate_tokens(self) -> int:
-        """Tokens of these, with one end-of-text id each."""
+        """Number of tokens of these rows, with one end-of-text id each."""
         return sum(part.duplicate_tokens for part in self.parts)
 
     @property
@@ -323,26 +324,26 @@ class Manifest(Value):
 
     @property
     def tokens(self) -> int:
-        """Tokens of all splits, padding left out."""
+        """Number of tokens in all splits, without padding."""
         return sum(split.tokens for split in self.splits.values())
 
 
-_SHOWN: Final = 12  # digits of a hash in a message
+_SHOWN: Final = 12  # digits of a hash in messages
 
 
 def chosen_generation(
     manifest: Manifest, data: bytes, prefix: str | None, *, where: str
 ) -> FileRecord | None:
-    """The manifest of the generation that a prefix of its hash names; None for the newest one.
+    """Find the older manifest whose hash has a prefix; return None for the newest generation.
 
     Args:
         manifest: the manifest of the newest generation.
         data: the bytes of this manifest.
-        prefix: the beginning of the content hash of a manifest; None for the newest.
+        prefix: the first characters of the content hash of a manifest; None for the newest.
         where: the dataset, for messages.
 
     Raises:
-        UsageError: no generation has it, or several.
+        UsageError: no generation has such a hash, or several have one.
     """
     if prefix is None:
         return None
@@ -361,11 +362,11 @@ def chosen_generation(
 
 
 def index_file(split: Split, index: FileRecord, existing: Collection[str]) -> FileRecord:
-    """The index of a split as a generation lists it, if it is unchanged.
+    """Return the record of the index under its own hash if that file exists, else `index`.
 
     Args:
         split: a split of the dataset.
-        index: as the manifest lists it.
+        index: the index as the manifest lists it.
         existing: paths of the files of the dataset.
     """
     kept = kept_index_path(split, index.xxh128)

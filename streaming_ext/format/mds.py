@@ -1,7 +1,7 @@
-"""The MDS shard as Shardmill writes it: unpacked, byte for byte what MDSWriter writes.
+"""The MDS shard as Shardmill writes it: a raw shard has the same bytes as one of MDSWriter.
 
 A raw shard is ``num_samples: u32``, ``offsets: u32[num_samples + 1]``, the column description as
-JSON, then the samples back to back. With one fixed-size column nothing lies between two
+JSON, then the samples back to back. With one column of fixed size nothing lies between two
 samples, so the tail of the file is a flat array of token ids that can be memory-mapped.
 
 Layout of the format: mosaicml-streaming, ``streaming/base/format/mds/writer.py``.
@@ -21,14 +21,14 @@ from streaming_ext.format.mds_index import INDEX_VERSION, MAX_SHARD_BYTES, read_
 from streaming_ext.format.schema import HASH
 from streaming_ext.format.shard import Shard, ShardTable, TokenArray, TokenDtype
 
-Samples = TypeVar("Samples", int, Ints)  # of one shard, or of each
+Samples = TypeVar("Samples", int, Ints)  # number of samples: of one shard, or of each of several
 
 
 @dataclass(frozen=True, kw_only=True)
 class MdsFormat:
-    """The form of the samples of a split in shards: MDS with one column.
+    """The format of the shards of a split: MDS with one column.
 
-    Another format of shards is a subclass.
+    Other formats of shards are subclasses.
 
     Attributes:
         sequence_length: tokens per sample.
@@ -59,7 +59,7 @@ class MdsFormat:
 
     @property
     def samples_per_shard(self) -> int:
-        """Number of samples that a full shard holds; the rule is MDSWriter's.
+        """Number of samples that a full shard holds, by the rule of MDSWriter.
 
         Raises:
             UsageError: not even one sample fits.
@@ -75,17 +75,17 @@ class MdsFormat:
         return count
 
     def require_possible(self) -> None:
-        """Refuse a shard that is too small for a sample, or beyond what offsets can tell.
+        """Refuse a shard size that is too small for a sample or too large for the offsets.
 
         Raises:
-            UsageError: naming what would do.
+            UsageError: the message says what is possible.
         """
         if self.shard_size > MAX_SHARD_BYTES:
             raise UsageError(f"shard_size {self.shard_size}, at most {MAX_SHARD_BYTES} is possible")
         _ = self.samples_per_shard
 
     def shard_name(self, split: str, part: int, number: int) -> str:
-        """Name of a raw shard relative to its split's folder."""
+        """Return the name of a raw shard relative to its split's folder."""
         return f"{part:05}/shard.{number:05}.mds"
 
     def _mds_config(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class MdsFormat:
         return json.dumps(self._mds_config(), sort_keys=True).encode()
 
     def header(self, num_samples: int) -> bytes:
-        """The bytes of a raw shard before its samples."""
+        """Return the bytes of a raw shard before its samples."""
         config = self._config_json()
         first = 4 + 4 * (num_samples + 1) + len(config)
         # offsets: (num_samples + 1,), from the start of the file
@@ -112,24 +112,24 @@ class MdsFormat:
         return np.uint32(num_samples).tobytes() + offsets.astype("<u4").tobytes() + config
 
     def raw_size(self, num_samples: Samples) -> Samples:
-        """Size of a raw shard of `num_samples` samples in bytes, or of each of several."""
+        """Return the size in bytes of a raw shard, or of several, by the number of samples."""
         return 8 + 4 * num_samples + len(self._config_json()) + num_samples * self.sample_bytes
 
     def content(self, raw: memoryview, *, prefix: str, first: int) -> bytes | memoryview:
-        """The file of a shard.
+        """Return the content of a shard's file.
 
         Args:
             raw: header and samples.
-            prefix: the beginning of the names of the samples, if they have names.
-            first: number of its first sample.
+            prefix: prefix of the names of the samples, if they have names.
+            first: number of the first sample of the shard.
         """
         return raw
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
-        """The samples of a raw shard, as a view of shape (num_samples, sequence_length).
+        """Return the samples of a raw shard as a view: (num_samples, sequence_length).
 
         Raises:
-            CorruptDatasetError: size or header is not that of such a shard.
+            CorruptDatasetError: the shard has another size or another header.
         """
         header = self.header(num_samples)
         if len(raw) != self.raw_size(num_samples) or bytes(raw[: len(header)]) != header:
@@ -141,7 +141,7 @@ class MdsFormat:
         return flat.reshape(num_samples, self.sequence_length)
 
     def _entry(self, shard: Shard) -> dict[str, Any]:
-        """One element of `shards`."""
+        """Return the entry of a shard in the list `shards` of the index."""
         return self._mds_config() | {
             "samples": shard.samples,
             "raw_data": {
@@ -159,14 +159,14 @@ class MdsFormat:
         }
 
     def index(self, shards: Iterable[Shard]) -> bytes:
-        """The bytes of a split's `index.json`, for the shards of all parts in order."""
+        """Return the bytes of a split's `index.json`, for the shards of all parts in order."""
         entries = [self._entry(shard) for shard in shards]
         return json.dumps({"version": INDEX_VERSION, "shards": entries}, sort_keys=True).encode()
 
     def table(self, index: bytes, *, where: str) -> ShardTable:
-        """The shards that an index of this format lists; `where` names it in messages.
+        """Return the shards that an index of this format lists; `where` names it in messages.
 
         Raises:
-            CorruptDatasetError: it is damaged.
+            CorruptDatasetError: the index is damaged.
         """
         return read_table(index, where=where, empty=(self.dtype, self.sequence_length))

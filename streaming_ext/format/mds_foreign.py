@@ -1,4 +1,4 @@
-"""Token ids in shards of other tools: other columns beside them, sizes that each sample states.
+"""Token ids in MDS shards of other tools, which may have other columns, or sizes in each sample.
 
 Such a shard is rewritten as its token ids end to end when it comes into the cache. A set whose
 samples differ in length is refused.
@@ -18,7 +18,7 @@ from streaming_ext.base.errors import CorruptDatasetError, UsageError
 
 _TYPE_CODES: Final = {16: "uint16", 32: "uint32", 33: "int32", 65: "int64"}
 COLUMN: Final = "tokens"
-_OPTION: Final = "token_dtype= (of `import`: --dtype)"  # states a type that bytes do not show
+_OPTION: Final = "token_dtype= (of `import`: --dtype)"  # gives a type that the set does not state
 ID_TYPES: Final = tuple(_TYPE_CODES.values())
 Bytes = npt.NDArray[np.uint8]
 
@@ -28,7 +28,7 @@ class SampleLayout:
     """The columns of a sample.
 
     Attributes:
-        sizes: bytes of each column, None where each sample states its own.
+        sizes: bytes of each column; None if each sample states its own size.
         column: the number of the column that holds the token ids.
         encoding: the encoding of that column, `bytes` or `ndarray[:TYPE[:LENGTH]]`.
         token_dtype: type of the ids, if it is known.
@@ -47,10 +47,10 @@ class SampleLayout:
         sizes: tuple[int | None, ...],
         token_dtype: str | None,
     ) -> "SampleLayout":
-        """Read the description in an index.
+        """Read the description of the columns in an index.
 
         Raises:
-            ValueError: it has no column of token ids.
+            ValueError: no column holds token ids.
             UsageError: the type of the ids is unknown.
         """
         if COLUMN not in names:
@@ -90,11 +90,11 @@ class SampleLayout:
         return int(match[1]) if match and len(self.sizes) == 1 else None
 
     def token_ids(self, raw: bytes, samples: int, where: str) -> npt.NDArray[Any]:
-        """The ids of a raw shard: (samples, tokens per sample).
+        """Return the ids of a raw shard: (samples, tokens per sample).
 
         Raises:
             CorruptDatasetError: the shard contradicts itself, or its samples differ in length;
-                the message names the first sample that does.
+                the message names the first sample that differs.
         """
         cells = self._cells(np.frombuffer(raw, np.uint8), samples, where)
         dtype, header = self._header(cells, where)
@@ -113,14 +113,14 @@ class SampleLayout:
         return values.view(np.dtype(dtype).newbyteorder("<"))
 
     def flattened(self, raw: bytes, samples: int, where: str) -> bytes:
-        """The ids of a raw shard end to end; see `token_ids`."""
+        """Return the ids of a raw shard end to end; see `token_ids`."""
         return self.token_ids(raw, samples, where).tobytes()
 
     def first_sample(self, raw: bytes, samples: int, where: str) -> tuple[str, int]:
-        """Type of an id and tokens per sample, from a raw shard.
+        """Return the type of an id and the tokens per sample, as a raw shard shows them.
 
         Raises:
-            UsageError: the ids have another type than the user said.
+            UsageError: the ids have another type than the one that the user gave.
         """
         ids = self.token_ids(raw, samples, where)
         if self.encoding == "bytes" and (found := wider_type(ids.reshape(-1))):
@@ -129,7 +129,7 @@ class SampleLayout:
         return ids.dtype.name, ids.shape[1]
 
     def _cells(self, raw: Bytes, samples: int, where: str) -> Bytes:
-        """The column's bytes in each sample: (samples, bytes)."""
+        """Return the bytes of the ids' column in each sample: (samples, bytes)."""
         head = 4 * (samples + 2)
         damaged = CorruptDatasetError(f"{where} does not hold the {samples} samples of the index.")
         if len(raw) < head or int(raw[:4].view("<u4")[0]) != samples:
@@ -139,7 +139,7 @@ class SampleLayout:
         starts, ends = offsets[:-1], offsets[1:]
         if starts[0] < head or ends[-1] != len(raw) or (ends - starts < 4 * len(own)).any():
             raise damaged
-        # sizes that each sample says, then those of all columns: (samples, columns)
+        # said: the sizes that each sample states; sizes: (samples, columns)
         said = _cut_out(raw, starts, 4 * len(own)).view("<u4").astype(np.int64)
         sizes = np.empty((samples, len(self.sizes)), np.int64)
         for number, size in enumerate(self.sizes):
@@ -158,7 +158,7 @@ class SampleLayout:
         return _cut_out(raw, columns, int(sizes[0, self.column]))
 
     def _header(self, cells: Bytes, where: str) -> tuple[str, int]:
-        """Type of an id, and the bytes before a sample's ids."""
+        """Return the type of an id, and the number of bytes before a sample's ids."""
         kind, _, stated = self.encoding.partition(":")
         cell = cells[0]
         if kind == "bytes":
@@ -166,7 +166,7 @@ class SampleLayout:
         if len(cell) < 2:
             raise CorruptDatasetError(f"{where}: its arrays have no header.")
         at, dtype = (0, self.token_dtype) if stated else (1, _TYPE_CODES.get(int(cell[0])))
-        if ":" not in stated:  # one byte for number of dimensions and width, then the shape
+        if ":" not in stated:  # a byte for the number of dimensions and width, then the shape
             dimensions, width = int(cell[at]) >> 2, 1 << (int(cell[at]) & 3)
             at += 1 + dimensions * width
         if dtype is None or at > len(cell) or self.token_dtype not in (None, dtype):
@@ -178,25 +178,27 @@ class SampleLayout:
 
 
 def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
-    """Copies of `width` bytes from each start: (starts, width)."""
+    """Copy `width` bytes from each start: (starts, width)."""
     if width == 0 or len(starts) == 0:
         return np.empty((len(starts), 0), np.uint8)
     return windows(raw, width)[starts].view(np.uint8).reshape(len(starts), width)
 
 
 _LOOKED_AT = 2**12  # ids
-_FEWEST = 64  # ids: in no text of this length is every other id 0
+_FEWEST = 64  # ids: no real text of this length has a 0 as every other id
 _MOST_BITS = 64
 
 
 def wider_type(ids: npt.NDArray[Any]) -> tuple[str, str] | None:
-    """The type of ids that were read with half of their bits, or fewer, and how it shows.
+    """Find out whether ids were read with too few of their bits.
+
+    If so, all but one of 2, 4 or 8 ids are 0.
 
     Args:
-        ids: (ids,), as they were read, from the beginning of a file or of a shard.
+        ids: the ids as they were read, from the beginning of a file or of a shard: (ids,).
 
     Returns:
-        None if the ids do not show it: not all but one of 2, 4 or 8 are 0.
+        The true type and the reason, for a message; None if the ids do not show it.
     """
     first = ids[:_LOOKED_AT]
     bits = own = 8 * ids.itemsize
@@ -212,5 +214,8 @@ def wider_type(ids: npt.NDArray[Any]) -> tuple[str, str] | None:
 
 
 def _has_gaps(ids: npt.NDArray[Any]) -> bool:
-    """Say whether every other id is 0, and most between are not: rows may be filled up with 0."""
+    """Return whether every other id is 0, and at least half of the others are not.
+
+    The others may hold zeros too, since rows may be filled up with 0.
+    """
     return not ids[1::2].any() and 4 * np.count_nonzero(ids) >= len(ids)

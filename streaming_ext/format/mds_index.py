@@ -1,7 +1,7 @@
-"""The index of MDS shards, checked before anything of it is trusted.
+"""The index of MDS shards, checked before anything in it is trusted.
 
-Names stay below the split's folder, sizes agree with each other, and the only thing unpacked is a
-flat array of token ids.
+Names must stay below the split's folder, sizes must agree with each other, and shards must hold
+nothing but a flat array of token ids, or be rewritten as one.
 """
 
 from collections.abc import Callable
@@ -71,16 +71,17 @@ def read_table(
     Args:
         data: the index.
         where: name of the index for messages.
-        empty: type of an id and tokens per sample, for one of ours that lists no shard; None for a
-            set written by others, which must list some.
-        fetch: returns a stored file, by its name and largest size, if only the first shard says how
-            long a sample is.
-        token_dtype: type of an id, if the set does not say it.
+        empty: type of an id and tokens per sample, for an index of ours that lists no shard; None
+            for a set of another tool, which must list some.
+        fetch: a function that returns a stored file by its name and largest size; called if only
+            the first shard shows the length of a sample.
+        token_dtype: type of an id, if the set does not state it.
 
     Raises:
-        NewerVersionError: its version is newer than the one that is read here.
-        CorruptDatasetError: it breaks a rule of the format; the message names shard and rule.
-        UsageError: the type of the ids is unknown, or another one than the user said.
+        NewerVersionError: the version of the index is above `INDEX_VERSION`.
+        CorruptDatasetError: the index breaks a rule of the format; the message names shard and
+            rule.
+        UsageError: the type of the ids is unknown, or is not the one that the user gave.
     """
     entries, layout = _parsed(data, where, token_dtype)
     raw = [each["raw_data"] for each in entries]
@@ -126,7 +127,7 @@ def read_table(
         head_check=_head_fault,
         rewriting=rewriting,
     )
-    # count, offsets: what a raw shard holds at least before its first sample
+    # Before its first sample a raw shard holds at least the number of samples and the offsets.
     lying = np.flatnonzero(table.headers < 8 + 4 * table.samples) if rewriting is None else ()
     for shard in lying[:1]:
         raise CorruptDatasetError(
@@ -139,7 +140,7 @@ def read_table(
 def _parsed(
     data: bytes, where: str, token_dtype: str | None
 ) -> tuple[list[_Entry], SampleLayout | None]:
-    """The shards that an index lists, and their layout if it lists any; see `read_table`."""
+    """Return the shards that an index lists, and their layout if it lists any; see `read_table`."""
     try:
         index = _INDEX.validate_json(data, strict=True)
         refuse_newer(index.get("version"), INDEX_VERSION, what=where)
@@ -165,7 +166,7 @@ def _parsed(
 
 
 def _head_fault(raw: Bytes, samples: int, header: int, sample_bytes: int) -> str:
-    """Name a fault in the head of a raw shard: in its count, or in the offset of a sample."""
+    """Name a fault in the head of a raw shard: in its number of samples, or in an offset."""
     count = int(raw[:4].view("<u4")[0])
     if count != samples:
         return f"holds {count} samples, the index says {samples}"

@@ -10,15 +10,15 @@ import pyarrow.parquet as pq
 from streaming_ext.base.errors import CorruptDatasetError, one_line
 
 _BATCH_ROWS: Final = 2**16
-_MAX_THRIFT: Final = 2**20  # bytes of a string of a footer, items of a list
+_MAX_THRIFT: Final = 2**20  # bytes of a string, or items of a list, in a footer
 
 
 def parquet_bytes(table: pa.Table, *, dictionary: bool = True) -> bytes:
-    """A table as a file.
+    """Return a table as the content of a file.
 
     Args:
         table: a table of any size.
-        dictionary: write dictionaries of the values, because they repeat.
+        dictionary: True to write dictionaries of the values, if they repeat.
     """
     file = io.BytesIO()
     pq.write_table(table, file, compression="zstd", use_dictionary=dictionary)
@@ -38,12 +38,13 @@ def read_batches(
         data: the file.
         schemas: the schemas that the file may have.
         nullable: columns that may hold nulls.
-        further: says which columns it may have besides; these may hold nulls.
+        further: a function that says whether the file may also have a column; such columns may
+            hold nulls.
         dictionaries: columns of texts to read as dictionaries, so that a long text that repeats
             is in memory once.
 
     Raises:
-        CorruptDatasetError: it is damaged, or holds other columns, or nulls.
+        CorruptDatasetError: the file is damaged, or holds other columns, or nulls.
     """
     try:
         file = pq.ParquetFile(

@@ -1,7 +1,7 @@
 """Lists of documents, `documents/NNNNN.parquet`: the row of each in its source, and its length.
 
-Rows of a part are counted over its spans. Where a file was cut, the parts before hold the rows
-before, so the row in the file is known if they are in the same dataset:
+Rows of a part are counted over all its spans. If a file was cut, the parts before hold its earlier
+rows, so the row in the file is known if these parts are in the same dataset:
 
     a file of 7 rows in parts 3 and 4, which hold 5 and 2: row 1 of part 4 is row 6 of the file
 """
@@ -27,14 +27,14 @@ from streaming_ext.format.schema import FileRecord
 from streaming_ext.format.shuffled import Source
 
 DOCUMENTS_SCHEMA = pa.schema([("row", pa.int64()), ("split", pa.string()), ("tokens", pa.uint32())])
-# Of a shuffled dataset: the number of each document's source, what names it there however the file
-# is cut, left out if that is its row, and its row there.
+# A shuffled dataset also lists the number of each document's source, and the document's position
+# there, which does not depend on how the file is cut; null if the position is the row.
 SHUFFLED_SCHEMA = pa.schema(
     [("source", pa.int32()), ("place", pa.int64()), *DOCUMENTS_SCHEMA],
 )
-KEPT_PREFIX = "column."  # before the names of kept columns, which may be called as one of ours
-MAX_VALUE_BYTES: Final = 2**16  # of one text: it says something of a document, it is none
-_OWN_COLUMNS: Final = ("tokens", "source")  # of every document, in a condition
+KEPT_PREFIX = "column."  # before the names of kept columns, which may equal one of ours
+MAX_VALUE_BYTES: Final = 2**16  # of a text in a kept column, which is not meant for documents
+_OWN_COLUMNS: Final = ("tokens", "source")  # columns of every document in a condition
 _KEPT_TYPES: Final = (pa.large_string(), pa.int64(), pa.float64(), pa.bool_())
 
 
@@ -43,11 +43,11 @@ class ListedRows:
     """Some consecutive documents of a part, in the order of the source, or of their keys.
 
     Attributes:
-        rows: row in the source file, int64 (n,).
+        rows: row in the part, or in the source if the dataset is shuffled, int64 (n,).
         splits: index into `SPLITS`, int8 (n,).
-        tokens: ids of each, its end-of-text id left out, int64 (n,).
+        tokens: number of ids, without the end-of-text id, int64 (n,).
         sources: number of the source, int64 (n,); None if the dataset is not shuffled.
-        positions: the position of each in its source, int64 (n,); None if it is not shuffled.
+        positions: position in the source, int64 (n,); None if the dataset is not shuffled.
         values: the values of each kept column, by its name: (n,) each.
     """
 
@@ -66,15 +66,15 @@ class ListedRows:
     def where(self, condition: Condition, origins: "SourceRows") -> Flags:
         """Find the documents for which a condition holds: (n,).
 
-        It names kept columns, `tokens` or `source`, the URL of the file; see `require_columns`. A
-        kept column of one of these names goes before it.
+        The condition may name kept columns, `tokens`, and `source`, the URL of the file; see
+        `require_columns`. A kept column with one of these names takes precedence.
 
         Args:
             condition: the condition.
-            origins: the origins of the documents.
+            origins: the source rows of the documents.
 
         Raises:
-            UsageError: a column holds values of another kind than it is compared with.
+            UsageError: a column is compared with values of another kind.
         """
         columns: dict[str, pa.Array] = {}
         for name, kind in condition.columns.items():
@@ -87,7 +87,7 @@ class ListedRows:
             else:
                 column = pa.array(self.tokens)
             if column.null_count == len(column):
-                column = pa.nulls(len(column))  # a column without values is listed as one of texts
+                column = pa.nulls(len(column))  # a column without values is listed with type text
             if not fits(kind, column.type):
                 raise UsageError(
                     f"column {name!r} is of type {column.type}, and --where compares it with a "
@@ -106,7 +106,7 @@ def require_columns(condition: Condition, kept: Sequence[str], *, where: str) ->
         where: the dataset, for messages.
 
     Raises:
-        UsageError: naming the columns that there are.
+        UsageError: the message names the existing columns.
     """
     known = [*dict.fromkeys([*kept, *_OWN_COLUMNS])]
     if missing := [name for name in condition.columns if name not in known]:
@@ -119,11 +119,11 @@ def require_columns(condition: Condition, kept: Sequence[str], *, where: str) ->
 
 
 def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
-    """The most bytes that a list of this many documents takes.
+    """Return an upper bound of the bytes of a list of documents.
 
     Args:
-        num_documents: the number of documents that it lists.
-        kept_columns: whose values it holds.
+        num_documents: the number of documents in the list.
+        kept_columns: the number of kept columns in the list.
     """
     each = 56 + kept_columns * (MAX_VALUE_BYTES + 16)
     return 2**20 * (1 + kept_columns) + each * min(num_documents, 2**27)
@@ -132,12 +132,12 @@ def documents_limit(num_documents: int, kept_columns: int = 0) -> int:
 def added_values(
     manifest: Manifest, record: PartRecord, read: Callable[[FileRecord], bytes]
 ) -> dict[str, pa.Array]:
-    """The values that were added to the documents of a part, by column: (documents,) each.
+    """Return the values that were added to a part's documents, by column: (documents,) each.
 
     Args:
         manifest: the manifest of the dataset.
         record: the record of the part.
-        read: reads a file that the manifest lists.
+        read: a function that reads a file of the manifest.
 
     Raises:
         CorruptDatasetError: a file is damaged, or holds the values of other documents.
@@ -155,10 +155,11 @@ def added_values(
 
 
 def read_added(file: bytes, columns: Sequence[str], documents: int) -> dict[str, pa.Array]:
-    """The values of some columns that a file adds to this many documents.
+    """Return the values of some columns that a file adds to this many documents.
 
     Raises:
-        CorruptDatasetError: it is damaged, or holds other columns or values of other documents.
+        CorruptDatasetError: the file is damaged, or holds other columns or another number of
+            documents.
     """
     batches = [*read_batches(file, pa.schema([]), further=_is_kept)]
     names = [f"{KEPT_PREFIX}{name}" for name in columns]
@@ -187,7 +188,7 @@ def read_provenance(
         added: the values that were added to all documents, by column.
 
     Raises:
-        CorruptDatasetError: it is damaged, or holds what no such file holds.
+        CorruptDatasetError: the file is damaged, or has other columns or splits.
     """
     end = 0
     for batch in read_batches(
@@ -232,7 +233,7 @@ class SourceRow:
     Attributes:
         source: URL of the source file.
         row: the row of the document, from 0.
-        from_byte: rows are counted from those that begin here on; 0: from the file's beginning.
+        from_byte: the byte of the file from which rows are counted.
     """
 
     source: str
@@ -249,9 +250,10 @@ class SourceRows:
     """The rows of source files that documents come from.
 
     Attributes:
-        files: URL of each file, and the byte that its rows are counted from.
+        files: URL of each file, and the byte from which its rows are counted.
         starts: first row of each span of a part; None if documents name their source by number.
-        before: rows of the file before the first span, if they are counted from its beginning.
+        before: number of rows of the file before the first span, if rows are counted from the
+            file's beginning; else 0.
     """
 
     files: list[tuple[str, int]]
@@ -260,12 +262,12 @@ class SourceRows:
 
     @classmethod
     def of_part(cls, record: PartRecord, manifest: Manifest | None = None) -> Self:
-        """Those of the documents of a part, by their rows in it.
+        """Return the source rows of a part's documents, which are found by their rows in the part.
 
         Args:
             record: the record of the part.
-            manifest: the manifest of its dataset; without it, rows of a span are counted from the
-                span on.
+            manifest: the manifest of the dataset; without it, rows of a span are counted from the
+                beginning of the span.
         """
         spans = record.made_of
         from_byte, before = spans[0].span[0] if spans[0].span else 0, 0
@@ -278,15 +280,15 @@ class SourceRows:
 
     @classmethod
     def of_sources(cls, sources: Sequence[Source]) -> Self:
-        """Those of the documents of a shuffled dataset, which name their sources by number."""
+        """Return the source rows of a shuffled dataset, whose documents name sources by number."""
         return cls([(each.identity.url, each.span[0] if each.span else 0) for each in sources])
 
     def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
-        """Find the number of each document's file in `files`, and the row there: (documents,) each.
+        """Find each document's file, an index of `files`, and its row there: (documents,) each.
 
         Args:
-            rows: the row of each in the part, or in its source if the dataset is shuffled.
-            sources: number of the source of each if the dataset is shuffled; else not used.
+            rows: the row of each document in the part, or in its source if the dataset is shuffled.
+            sources: the number of each document's source if the dataset is shuffled; else not used.
         """
         if self.starts is None:
             return sources, rows
@@ -294,14 +296,14 @@ class SourceRows:
         return numbers, rows - self.starts[numbers] + self.before
 
     def of(self, row: int, source: int = 0) -> SourceRow:
-        """The row of a source file that one document comes from; see `numbered`."""
+        """Return the row of a source file that one document comes from; see `numbered`."""
         (number,), (own,) = self.numbered(np.array([row]), np.array([source]))
         url, from_byte = self.files[number]
         return SourceRow(url, int(own), from_byte)
 
 
 def rows_before(parts: Sequence[PartSummary], part: int) -> int | None:
-    """Rows of the file that stand before a part that is a span of it; None if it is not known.
+    """Count the rows of a file before a part that is a span of it; None if that is not known.
 
     Args:
         parts: the parts of the dataset, in order.

@@ -1,4 +1,4 @@
-"""The one way to read a manifest, the record of a part, and a file that either lists."""
+"""Reading of manifests, of records of parts, and of the files that they list."""
 
 from streaming_ext.base.errors import CorruptDatasetError, NotADatasetError
 from streaming_ext.format.layout import MANIFEST, record_path
@@ -10,31 +10,31 @@ from streaming_ext.store.remote import Remote
 
 
 def manifest_of(data: bytes, *, where: str) -> Manifest:
-    """The manifest that a file holds.
+    """Parse and check the manifest in a file.
 
     Raises:
-        CorruptDatasetError: it is damaged; `where` names the file.
+        CorruptDatasetError: the manifest is damaged; `where` names the file.
     """
     return from_json(Manifest, data, where=where)
 
 
 def record_of(data: bytes, *, where: str) -> PartRecord:
-    """The record that a file holds.
+    """Parse and check the record in a file.
 
     Raises:
-        CorruptDatasetError: it is damaged; `where` names the file.
+        CorruptDatasetError: the record is damaged; `where` names the file.
     """
     return from_json(PartRecord, data, where=where)
 
 
 def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> PartRecord:
-    """The record that a file holds, which is as the manifest lists it.
+    """Parse the record in a file, and check that it agrees with the manifest.
 
-    A record repeats the specification of its dataset, so that a change of the manifest, in its
-    end-of-text id for instance, is found.
+    A record repeats the specification of its dataset, so that a changed manifest is found, for
+    instance one with another end-of-text id.
 
     Raises:
-        CorruptDatasetError: the two contradict each other.
+        CorruptDatasetError: record and manifest contradict each other.
     """
     record = record_of(data, where=where)
     if differences := record.spec.differences(
@@ -46,11 +46,11 @@ def listed_record(data: bytes, manifest: Manifest, part: int, *, where: str) -> 
 
 
 def read_manifest(storage: Storage) -> Manifest:
-    """The manifest of a dataset.
+    """Read the manifest of a dataset.
 
     Raises:
-        NotADatasetError: there is none.
-        CorruptDatasetError: it is damaged.
+        NotADatasetError: there is no manifest.
+        CorruptDatasetError: the manifest is damaged.
     """
     try:
         data = storage.read(MANIFEST)
@@ -63,22 +63,22 @@ def read_manifest(storage: Storage) -> Manifest:
 
 
 def read_record(storage: Storage, part: int) -> PartRecord:
-    """The record of a part.
+    """Read the record of a part.
 
     Raises:
-        FileNotFoundError: there is none, so the part does not count.
-        CorruptDatasetError: it is damaged, or of another part.
+        FileNotFoundError: there is no record, so the part does not count.
+        CorruptDatasetError: the record is damaged.
     """
     path = record_path(part)
     return record_of(storage.read(path), where=f"{storage}/{path}")
 
 
 def read_listed(remote: Remote, file: FileRecord) -> bytes:
-    """A file that a manifest or record lists.
+    """Read a file that a manifest or record lists.
 
     Raises:
-        FileMissingError: it is not there.
-        CorruptDatasetError: it is another one, fetched twice.
+        FileMissingError: there is no such file.
+        CorruptDatasetError: size or hash of the file differ, also when it is fetched again.
     """
 
     def checked(data: bytes) -> bytes:

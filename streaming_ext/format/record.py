@@ -1,7 +1,7 @@
 """The record of a part: its sources, and every file made of them.
 
-A part counts when its record exists. It is a function of the source bytes and the configuration
-alone: it holds no time and no host.
+A part counts if its record exists. The record depends only on the source bytes and the
+configuration: it holds no time and no host.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ from streaming_ext.format.schema import (
 from streaming_ext.format.shard import Shard
 from streaming_ext.format.spec import DatasetSpec
 
-MOST_BAD_LISTED = 100  # of a part
+MOST_BAD_LISTED = 100  # per part
 NOT_CHECKED: Literal["not checked"] = "not checked"
 
 
-LOCAL_VERSION = "xxh128:"  # begins the version of a file on disk
+LOCAL_VERSION = "xxh128:"  # prefix of the version of a file on disk
 
 
 class SourceIdentity(Value):
@@ -37,9 +37,9 @@ class SourceIdentity(Value):
     Attributes:
         url: the path or URL of the file.
         size: the size of the file in bytes.
-        version: the text that pins its content, `xxh128:HEX` for a file on disk.
-        content: `not checked` if the server offered nothing to compare the bytes with that
-            came, or only some of the file were fetched.
+        version: the text that identifies its content, `xxh128:HEX` for a file on disk.
+        content: `not checked` if the server offered nothing to compare the fetched bytes with, or
+            only some bytes of the file were fetched.
     """
 
     url: str
@@ -53,8 +53,8 @@ class SplitPart(Value):
 
     Attributes:
         documents: the number of documents.
-        tokens: their ids and one end-of-text id each, padding left out.
-        padding: end-of-text ids that fill up the last sample.
+        tokens: the number of their ids, with one end-of-text id each and without padding.
+        padding: the number of end-of-text ids that fill the last sample.
         shards: the shards, in the order of the token stream.
     """
 
@@ -74,7 +74,7 @@ class BadDocument(Value):
 
     Attributes:
         file: URL of the source file.
-        row: the number of the row there.
+        row: the number of the row in its span of the file.
         location: the location of the row, for messages.
         reason: the fault.
     """
@@ -95,8 +95,8 @@ class SpanRecord(Value):
     """A span of a part that is not one whole file.
 
     Attributes:
-        source: the file; of a span of a local one, `version` is of the bytes that it takes to read
-            the span.
+        source: the file; for a span of a local file, its `version` covers only the bytes that are
+            read for the span.
         span: the bytes of the file in which its documents begin; None for the whole file.
         rows: the number of rows of the span.
     """
@@ -120,11 +120,11 @@ class RowCounts(Value):
     """Counts of rows of sources.
 
     Attributes:
-        rows: the number of all rows; each is a document of a split, null, empty, bad, or dropped.
-        null_documents: rows that hold no text.
-        empty_documents: rows whose text gives no token.
-        bad_documents: rows that cannot be read.
-        dropped_documents: rows that each filter dropped, by its name.
+        rows: the number of all rows; each is a document of a split, null, empty, bad or dropped.
+        null_documents: the number of rows that hold no text.
+        empty_documents: the number of rows whose text gives no token.
+        bad_documents: the number of rows that cannot be read.
+        dropped_documents: the number of rows that each filter dropped, by its name.
     """
 
     rows: Count
@@ -135,7 +135,7 @@ class RowCounts(Value):
 
     @staticmethod
     def total(counted: Iterable["RowCounts"]) -> "RowCounts":
-        """The sums of several counts."""
+        """Return the sums of several counts."""
         sums, dropped = Counter[str](), Counter[FilterName]()
         for each in counted:
             dropped.update(each.dropped_documents)
@@ -144,18 +144,18 @@ class RowCounts(Value):
 
     @property
     def left_out(self) -> int:
-        """Rows that are no documents."""
+        """Number of rows that gave no document."""
         lost = self.null_documents + self.empty_documents + self.bad_documents
         return lost + sum(self.dropped_documents.values())
 
     @property
     def no_text(self) -> bool:
-        """Say whether there are rows, and each is null, empty or bad."""
+        """True if there are rows, and all are null, empty or bad."""
         return 0 < self.rows == self.left_out and not any(self.dropped_documents.values())
 
     @property
     def left_out_text(self) -> str:
-        """Number of rows that are no documents, with reasons, for people; nothing if all are."""
+        """Numbers of rows that gave no document, with reasons; empty if all gave one."""
         found = {
             "without text": self.null_documents,
             "without tokens": self.empty_documents,
@@ -168,13 +168,13 @@ _SUMMED = ("rows", "null_documents", "empty_documents", "bad_documents")
 
 
 class PartSummary(RowCounts):
-    """One part in the manifest; see `PartRecord` for the words.
+    """The entry of a part in the manifest; `PartRecord` describes the other fields.
 
     Attributes:
         source: the first file of the part.
         span: the span of that file, if the part is a span.
         files: the number of files that the part is made of.
-        files_not_checked: the number of files that were not checked, if the part has several.
+        files_not_checked: the number of files that were not checked, if the part has several files.
     """
 
     part: Count
@@ -190,12 +190,12 @@ class PartSummary(RowCounts):
 
     @property
     def made_of_text(self) -> str:
-        """Name the sources of the part for people."""
+        """The names of the sources of the part, for people."""
         return made_of_text(self.source.url, self.span, self.source.size, files=self.files)
 
     @property
     def not_checked(self) -> int:
-        """Number of its files that came with nothing to compare their bytes with."""
+        """Number of its files whose bytes could not be compared with anything."""
         return self.files_not_checked if self.files > 1 else int(self.source.content is not None)
 
 
@@ -204,12 +204,13 @@ class PartCounts(RowCounts):
 
     Attributes:
         source: the first file of the part.
-        spans: the spans that it is made of, in order; none if that is one whole file.
+        spans: the spans of which the part is made, in order; empty for one whole file.
         text_bytes: UTF-8 bytes of all texts that were tokenized.
-        marked_documents: documents with an n-gram of an evaluation text, if these are only counted.
+        marked_documents: the number of documents with an n-gram of an evaluation text, if these are
+            only counted.
         evaluation_texts: the number of documents that hold an n-gram of an evaluation text, by the
             number of the text.
-        bad_listed: the first of the bad ones.
+        bad_listed: the first bad documents.
     """
 
     part: Count
@@ -224,22 +225,22 @@ class PartCounts(RowCounts):
 
     @property
     def made_of(self) -> tuple[SpanRecord, ...]:
-        """Its spans, also if that is one whole file."""
+        """The spans of which the part is made, also for one whole file."""
         return self.spans or (SpanRecord(source=self.source, rows=self.rows),)
 
     @property
     def documents_kept(self) -> int:
-        """Number of documents that its splits hold."""
+        """Number of documents in the splits of the part."""
         return sum(split.documents for split in self.splits.values())
 
     @property
     def tokens_kept(self) -> int:
-        """Their ids and one end-of-text id each."""
+        """Number of tokens in these documents, with one end-of-text id each."""
         return sum(split.tokens for split in self.splits.values())
 
     @property
     def made_of_text(self) -> str:
-        """The same for people."""
+        """The names of the sources of the part, for people."""
         span = self.spans[0].span if self.spans else None
         return made_of_text(self.source.url, span, self.source.size, files=len(self.made_of))
 
@@ -253,12 +254,12 @@ class PartRecord(PartCounts, Sealed):
     """The counts of a part, and every file that was made of its sources.
 
     Attributes:
-        duplicate_documents: rows that were left out as copies of earlier documents.
-        duplicate_tokens: their tokens, with one end-of-text id each.
-        duplicates: the list of them, if copies are looked for.
-        unchosen_documents: rows that a subset leaves out without listing them, copies that its
-            dataset left out among them. The bytes of the texts that stay are unknown, so
-            `text_bytes` of a subset is 0.
+        duplicate_documents: the number of rows that were left out as copies of earlier documents.
+        duplicate_tokens: the number of their tokens, with one end-of-text id each.
+        duplicates: the file that lists them, if copies are looked for.
+        unchosen_documents: the number of rows that a subset leaves out without listing them,
+            including copies that its dataset left out. `text_bytes` of a subset is 0, because the
+            bytes of the texts that stay are unknown.
     """
 
     documents: FileRecord
@@ -299,7 +300,7 @@ class PartRecord(PartCounts, Sealed):
         return self
 
     def _holds(self, name: Split, split: SplitPart) -> bool:
-        """Say whether the counts and shards of a split agree with the specification."""
+        """Return whether the counts and shards of a split agree with the specification."""
         form = self.spec.shard_format
         return (
             split.documents * 2 <= split.tokens
@@ -313,7 +314,7 @@ class PartRecord(PartCounts, Sealed):
         )
 
     def files(self) -> list[FileRecord]:
-        """Every file of this part but the record itself."""
+        """Return every file of this part but the record itself."""
         shards = [
             FileRecord(path=f"{name}/{shard.name}", size=shard.size, xxh128=shard.hash)
             for name, split in self.splits.items()
@@ -327,7 +328,7 @@ class PartRecord(PartCounts, Sealed):
         return [self.documents] if self.duplicates is None else [self.documents, self.duplicates]
 
     def summary(self) -> PartSummary:
-        """The entry of this part in the manifest."""
+        """Return the entry of this part in the manifest."""
         shared = PartSummary.model_fields.keys() & type(self).model_fields.keys()
         unchecked = sum(span.source.content is not None for span in self.spans)
         return PartSummary(

@@ -1,7 +1,7 @@
-"""Strict values that records and manifests consist of, files with size and hash, their JSON.
+"""The strict values of which records and manifests consist, and their JSON.
 
-The version of a format is a whole number. Data of a higher version are refused as newer, before any
-other fault is looked for.
+The version of a format is a whole number. Data of a higher version are refused as newer before they
+are checked for other faults.
 """
 
 import json
@@ -27,11 +27,11 @@ def refuse_newer(value: object, known: int, *, what: str) -> None:
 
     Args:
         value: the version that the data state; anything but a whole number passes.
-        known: the newest version that this one reads.
+        known: the newest version that this shardmill reads.
         what: name of the data for the message.
 
     Raises:
-        NewerVersionError: their version is above `known`.
+        NewerVersionError: the version of the data is above `known`.
     """
     if type(value) is int and value > known:
         raise NewerVersionError(
@@ -41,7 +41,7 @@ def refuse_newer(value: object, known: int, *, what: str) -> None:
 
 
 def refuse_newer_json(data: bytes, field: str, known: int, *, what: str) -> None:
-    """See `refuse_newer`, of a field of a JSON object; anything else passes."""
+    """Do the same as `refuse_newer` for a field of a JSON object; anything else passes."""
     with suppress(ValueError, RecursionError, AttributeError):
         refuse_newer(json.loads(data).get(field), known, what=what)
 
@@ -50,13 +50,13 @@ HASH: Final = "xxh128"
 
 
 def content_hash(data: bytes | memoryview) -> str:
-    """XXH3-128 of some bytes, as hex."""
+    """Return the XXH3-128 of some bytes as hexadecimal digits."""
     digest = xxhash.xxh3_128()  # releases the GIL; the short form does not
     digest.update(data)
     return digest.hexdigest()
 
 
-FORMAT: Final = 1  # of records and manifests
+FORMAT: Final = 1  # the version of records and manifests
 _SEAL: Final = b',\n "xxh128": "'  # starts the last line of a sealed file
 _END: Final = b"\n}\n"
 
@@ -64,7 +64,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 Count = Annotated[int, Field(ge=0)]
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-# Inside the dataset's folder: no absolute path, no step upwards, no odd characters.
+# A path inside the dataset's folder: not absolute, without `..` and odd characters.
 RelativePath = Annotated[
     str, Field(pattern=r"^[a-z0-9_-]+(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*(\.[a-z]+)?$")
 ]
@@ -74,17 +74,17 @@ def require_all(rules: Mapping[str, bool]) -> None:
     """Refuse a value whose fields contradict each other.
 
     Args:
-        rules: the result of each rule, by the fields that it is about.
+        rules: the result of each rule, by the fields that the rule checks.
 
     Raises:
-        ValueError: naming the fields of the broken rules.
+        ValueError: the message names the fields of the broken rules.
     """
     if broken := [fields for fields, holds in rules.items() if not holds]:
         raise ValueError(f"contradicts itself in {'; '.join(broken)}")
 
 
 def differing(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Find the values that differ within two nested ones: the path of each, and both of them.
+    """Yield the path of each value that differs within two nested ones, and both values.
 
     {"a": {"b": 1}} and {"a": {"b": 2}, "c": 3}: a.b, 1, 2 and c, None, 3
     """
@@ -101,7 +101,7 @@ def differing(ours: Any, theirs: Any, path: str = "") -> Iterator[tuple[str, Any
 
 
 class Value(BaseModel):
-    """Frozen; an unknown field or one of another type is refused."""
+    """A frozen value that refuses unknown fields and values of another type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -114,7 +114,7 @@ class Sealed(Value):
 
 
 class FileRecord(Value):
-    """One file: its path below the dataset's root, its size in bytes, its XXH3-128."""
+    """One file: its path below the dataset's root, its size in bytes and its XXH3-128."""
 
     path: RelativePath
     size: Count
@@ -122,14 +122,14 @@ class FileRecord(Value):
 
     @classmethod
     def of(cls, path: str, data: bytes) -> Self:
-        """The record of a file that holds `data`."""
+        """Return the record of a file that holds `data`."""
         return cls(path=path, size=len(data), xxh128=content_hash(data))
 
 
 def to_json(value: BaseModel) -> bytes:
-    """The bytes of a record or manifest: keys sorted, one value a line, for `diff` to read well.
+    """Return the bytes of a record or manifest: sorted keys and one value per line, for `diff`.
 
-    Fields that have their default are left out, except `format`.
+    Fields with their default value are left out, except `format`.
     """
     values = value.model_dump(mode="json", exclude_defaults=True)
     values |= value.model_dump(include={"format"})
@@ -139,16 +139,16 @@ def to_json(value: BaseModel) -> bytes:
 
 
 def sealed(data: bytes) -> bytes:
-    """The bytes of a record, with the hash of themselves as its last line."""
+    """Add a last line to the bytes of a record: the hash of these bytes."""
     body = data.removesuffix(_END)
     return body + _SEAL + content_hash(body).encode() + b'"' + _END
 
 
 def _unsealed(data: bytes) -> bytes:
-    """The bytes of a record without its last line.
+    """Return the bytes of a record without its last line.
 
     Raises:
-        CorruptDatasetError: that is not the hash of the other ones.
+        CorruptDatasetError: the last line is not the hash of the bytes before it.
     """
     unsealed = data.rpartition(_SEAL)[0] + _END
     if data != sealed(unsealed):
@@ -167,7 +167,7 @@ def from_json(model: type[Model], data: bytes, *, where: str) -> Model:
         return model.model_validate_json(_unsealed(data) if issubclass(model, Sealed) else data)
     except ValidationError as error:
         reason = plain_faults(error)
-    except (CorruptDatasetError, UsageError) as error:  # while a value is made
+    except (CorruptDatasetError, UsageError) as error:  # the seal, or a validator of a value
         reason = str(error)
     refuse_newer_json(data, "format", FORMAT, what=where)
     kind = re.sub(r"(?<!^)(?=[A-Z])", " ", model.__name__).lower()  # PartRecord -> part record

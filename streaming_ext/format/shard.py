@@ -1,4 +1,4 @@
-"""Shards: one as a record describes it, and those of a split as arrays."""
+"""A shard as a record describes it, and a table of the shards of a split as arrays."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -23,19 +23,19 @@ Positive = Annotated[int, Field(gt=0)]
 
 
 def is_shard_name(name: str) -> bool:
-    """Say whether a stored file has the name of a shard."""
+    """Return whether a stored file has the name of a shard."""
     return re.fullmatch(_NAME, name) is not None
 
 
 def token_dtype(vocab_size: int) -> TokenDtype:
-    """The narrowest type that holds every id of a vocabulary of `vocab_size` ids."""
+    """Return the narrowest type that holds every id of a vocabulary of `vocab_size` ids."""
     return "uint16" if vocab_size <= 2**16 else "uint32"
 
 
 class Shard(Value):
     """One shard of a split: names relative to the split's folder, sizes in bytes, content hashes.
 
-    The stored file is the compressed one if it exists, else the raw one.
+    The stored file is the compressed one if there is one, else the raw one.
     """
 
     samples: Positive
@@ -77,15 +77,16 @@ Bytes = npt.NDArray[np.uint8]
 CROSSING_RUN: Final = 8  # shards per group, if sequences cross from one shard to the next
 
 
-# Rewrites a shard whose ids do not lie end to end as its ids alone: raw shard, samples, its name.
+# Rewrites a shard, whose ids do not lie end to end, as its ids alone. Arguments: the raw shard, the
+# number of its samples, its name.
 Rewriting = Callable[[bytes, int, str], bytes]
-# What is wrong before the samples of a raw shard, or nothing: (bytes,), samples, bytes before the
-# first of them, bytes of each.
+# Names the fault before the samples of a raw shard; empty for none. Arguments: the raw shard
+# (bytes,), the number of its samples, the bytes before the first sample, the bytes per sample.
 HeadCheck = Callable[[Bytes, int, int, int], str]
 
 
 def difference(data: bytes | memoryview, size: int, digest: str | None) -> str:
-    """Name the difference of some bytes from those that the index describes; empty for none."""
+    """Name the difference between some bytes and the size and hash in the index; empty for none."""
     if len(data) != size:
         # Fetching stops one byte after the size.
         got = "more" if len(data) > size else str(len(data))
@@ -97,20 +98,20 @@ def difference(data: bytes | memoryview, size: int, digest: str | None) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class ShardTable:
-    """The shards of one split; the samples of each are its last bytes.
+    """The shards of one split; each shard ends with its samples.
 
     Attributes:
         names: stored file of each shard, relative to the split's folder.
-        raw_names: the shard's file when unpacked.
-        codecs: per shard, None if it is stored raw.
+        raw_names: file of each shard when it is unpacked.
+        codecs: codec of each shard, None if it is stored raw.
         sizes: bytes of each stored file: (shards,).
         hashes: XXH3-128 of each stored file, None if the index has none.
-        unpacked_sizes: bytes of each shard, not compressed: (shards,).
-        unpacked_hashes: XXH3-128 of the same.
-        samples: samples of each shard: (shards,).
+        unpacked_sizes: bytes of each unpacked shard: (shards,).
+        unpacked_hashes: XXH3-128 of each unpacked shard, None if the index has none.
+        samples: number of samples of each shard: (shards,).
         sample_tokens: tokens per sample.
         dtype: type of one id on disk.
-        unknown: the facts that this set does not state of itself, in words.
+        unknown: the facts that this set does not state about itself, in words.
         head_check: a check of the head of a shard, for formats whose shards have one.
         rewriting: the conversion of shards whose ids do not lie end to end; None if they do.
     """
@@ -131,7 +132,7 @@ class ShardTable:
 
     @classmethod
     def of_shards(cls, shards: Sequence[Shard], *, sample_tokens: int, dtype: str) -> Self:
-        """The table of some shards, for a format whose index need not be read fast."""
+        """Return the table of some shards, for a format whose index need not be read fast."""
         return cls(
             names=[shard.name for shard in shards],
             raw_names=[shard.raw_name for shard in shards],
@@ -147,14 +148,15 @@ class ShardTable:
 
     @property
     def raw_sizes(self) -> Ints:
-        """Bytes of each shard as it is read here, not compressed and rewritten: (shards,)."""
+        """Bytes of each shard as it is read: unpacked, and rewritten if needed: (shards,)."""
         return self.unpacked_sizes if self.rewriting is None else self.samples * self.sample_bytes
 
     def unpacked(self, shard: int, data: bytes, *, where: str) -> bytes:
-        """A shard as it is read here, from its stored file.
+        """Unpack a stored file, and rewrite it if needed.
 
         Raises:
-            CorruptDatasetError: it is not the one that the index describes; `where` names it.
+            CorruptDatasetError: the shard is not the one that the index describes; `where` names
+                it.
         """
         if (codec := self.codecs[shard]) is not None:
             data = decompress(data, codec=codec, raw_size=int(self.unpacked_sizes[shard]))
@@ -171,12 +173,12 @@ class ShardTable:
         return data
 
     def fault_of(self, shard: int, raw: Bytes, *, hashed: bool = True) -> str:
-        """Name the fault of a shard as it is read here; empty for none.
+        """Name the fault of an unpacked and rewritten shard; empty for none.
 
         Args:
             shard: the number of the shard.
-            raw: all of it, (bytes,).
-            hashed: check more than the size.
+            raw: the whole shard: (bytes,).
+            hashed: True to check more than the size.
         """
         size = int(self.raw_sizes[shard])
         if self.rewriting is not None or not hashed:
@@ -189,7 +191,7 @@ class ShardTable:
 
     @property
     def token_starts(self) -> Ints:
-        """First token of each shard in the split's stream, then the end: (shards + 1,)."""
+        """Index of each shard's first token in the split's stream, then the end: (shards + 1,)."""
         return np.concatenate([[0], np.cumsum(self.samples * self.sample_tokens)])
 
     @property
@@ -199,20 +201,20 @@ class ShardTable:
 
     @property
     def headers(self) -> Ints:
-        """Bytes of each raw shard before its first sample: (shards,)."""
+        """Number of bytes of each raw shard before its first sample: (shards,)."""
         return self.raw_sizes - self.samples * self.sample_bytes
 
 
 def sequence_starts(starts: Ints, sequence_length: int) -> Ints:
-    """First sequence of each group of shards, then their number: (groups + 1,).
+    """Return the first sequence of each group of shards, then the total: (groups + 1,).
 
-    Sequence i holds the tokens [i L, (i + 1) L) of the split, its shards laid end to end; less than
-    a sequence at the very end is left out. A sequence belongs to the group in which it starts. A
-    group is one shard, or CROSSING_RUN shards if sequences cross from one shard to the next, so
-    that a reader of some groups needs few further shards.
+    Sequence i holds the tokens [i L, (i + 1) L) of the split's shards, laid end to end; tokens at
+    the very end that do not fill a sequence are left out. A sequence belongs to the group in which
+    it starts. A group is one shard, or CROSSING_RUN shards if sequences cross from one shard to the
+    next, so that a reader of some groups needs few further shards.
 
     Args:
-        starts: first token of each shard, then the end: (shards + 1,).
+        starts: index of each shard's first token, then the end: (shards + 1,).
         sequence_length: L, in tokens.
     """
     step = 1 if not (starts[:-1] % sequence_length).any() else CROSSING_RUN

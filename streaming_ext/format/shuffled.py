@@ -1,15 +1,14 @@
-"""The order of a shuffled dataset: each document has a key; the order by key is the permutation.
+"""The order of a shuffled dataset: each document has a key, and documents are sorted by key.
 
-The key is a keyed hash of what names the document: the number of its source among the sorted ones,
-and its position there. It does not depend on parts, workers or hosts. Part b of P holds the b-th of
-P equal ranges of keys, so the parts end to end are in the order of the keys:
+The key is a keyed hash of the number of the document's source, in the order of the sorted sources,
+and the document's position in it. It does not depend on parts, workers or hosts. Part b of P holds
+the b-th of P equal ranges of keys, so the parts end to end are in the order of the keys:
 
     P = 4: part 1 holds the keys from 1/4 of 2^64 on, below 2/4
 
-`documents/sources.parquet` of a shuffled dataset: the sources that its documents name by number.
-
-It does not depend on how the files were cut: a file that was cut is one source. If a node keeps
-only some spans of a file, consecutive spans are one source.
+`documents/sources.parquet` lists the sources that the documents of a shuffled dataset name by
+number. It does not depend on how files were cut: a file that was cut is one source. If a node
+keeps only some spans of a file, consecutive spans are one source.
 """
 
 import re
@@ -30,19 +29,19 @@ from streaming_ext.format.record import SourceIdentity, Span
 Keys = npt.NDArray[np.uint64]
 
 KEY_BITS: Final = 64
-MAX_PART_BYTES: Final = 384 * 2**20  # of ids: what a worker merges at a time
-_LEAST_PARTS: Final = 64  # while each fills a shard: enough for many workers
+MAX_PART_BYTES: Final = 384 * 2**20  # of ids that a worker merges at a time
+_LEAST_PARTS: Final = 64  # enough for many workers; fewer if they would not fill a shard
 _SHIFT = np.uint64(33)
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 
 
 def document_keys(seed: int, sources: Ints, positions: Ints) -> Keys:
-    """The key of each document.
+    """Return the key of each document.
 
     Args:
         seed: the seed of the permutation.
         sources: number of each document's source, int64 (documents,).
-        positions: the position of each there, int64 (documents,).
+        positions: the position of each document in its source, int64 (documents,).
     """
     digest = xxhash.xxh3_128_intdigest(seed.to_bytes(8, "little"), seed=0x5348554646_4C45)
     low, high = np.uint64(digest & (2**KEY_BITS - 1)), np.uint64(digest >> KEY_BITS)
@@ -51,9 +50,9 @@ def document_keys(seed: int, sources: Ints, positions: Ints) -> Keys:
 
 
 def mixed(values: Keys, shift: np.uint64 = _SHIFT) -> Keys:
-    """Spread the bits of each value over all, one to one, in the memory that they have.
+    """Spread each bit of a value over all its bits, one to one and in place.
 
-    It is the finalizer of MurmurHash3, which shifts by 33.
+    This is the finalizer of MurmurHash3, which shifts by 33.
     """
     values ^= values >> shift
     values *= _FIRST
@@ -64,7 +63,7 @@ def mixed(values: Keys, shift: np.uint64 = _SHIFT) -> Keys:
 
 
 def ascending(keys: Keys) -> Ints:
-    """The order of keys, equal ones as they come: several times as fast if no two are equal."""
+    """Return the stable order of keys; several times as fast if no two keys are equal."""
     order = np.argsort(keys)
     sorted_keys = keys[order]
     if (sorted_keys[1:] == sorted_keys[:-1]).any():
@@ -73,10 +72,10 @@ def ascending(keys: Keys) -> Ints:
 
 
 def num_parts(id_bytes: int, shard_size: int) -> int:
-    """Number of parts of a shuffled dataset: a function of its size and of that of its shards.
+    """Return the number of parts of a shuffled dataset, which depends on its size and shard size.
 
     Args:
-        id_bytes: bytes of all ids, end-of-text ids counted.
+        id_bytes: bytes of all ids, including end-of-text ids.
         shard_size: upper bound of a shard, in bytes.
     """
     each = min(MAX_PART_BYTES, max(shard_size, ceil_div(id_bytes, _LEAST_PARTS), 1))
@@ -84,7 +83,7 @@ def num_parts(id_bytes: int, shard_size: int) -> int:
 
 
 def key_range(part: int, parts: int) -> tuple[int, int]:
-    """The keys [start, end) of a part."""
+    """Return the range [start, end) of the keys of a part."""
     return (part << KEY_BITS) // parts, ((part + 1) << KEY_BITS) // parts
 
 
@@ -92,12 +91,12 @@ SOURCES_PATH: Final = f"{DOCUMENTS_FOLDER}/sources.parquet"
 
 
 def grown_sources_path(content: str) -> str:
-    """Path of the table of all sources of an extended dataset, by its content hash."""
+    """Return the path of the table of all sources of an extended dataset, by its content hash."""
     return f"{DOCUMENTS_FOLDER}/sources-{content}.parquet"
 
 
 def is_grown_sources_path(path: str) -> bool:
-    """Say whether a path is that of such a table."""
+    """Return whether a path is the path of such a table."""
     return re.fullmatch(grown_sources_path("[0-9a-f]{32}"), path) is not None
 
 
@@ -133,7 +132,7 @@ class Source:
 
 
 def table_bytes(sources: Iterable[Source]) -> bytes:
-    """The table as a file."""
+    """Return a table of sources as the content of a file."""
     rows = [
         {
             **each.identity.model_dump(),
@@ -147,10 +146,10 @@ def table_bytes(sources: Iterable[Source]) -> bytes:
 
 
 def sources_of(data: bytes) -> Sequence[Source]:
-    """The sources that a file lists, by number.
+    """Return the sources that a file lists, by number.
 
     Raises:
-        CorruptDatasetError: it is damaged.
+        CorruptDatasetError: the file is damaged.
     """
     return [
         Source(

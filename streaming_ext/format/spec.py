@@ -33,12 +33,13 @@ SEPARATOR = "\n\n"
 
 
 class ImportedIds(Value):
-    """The way in which ids came into a dataset that was made of ids, without tokenizing.
+    """The way in which ids came into a dataset that was imported instead of tokenized.
 
     Attributes:
         set_format: name of the format of all files.
-        dtype: type of an id, for files that do not state it; None takes the usual one.
-        holdout_by: the input of the hash for the holdout: the ids of a document, four bytes each.
+        dtype: type of an id in files that do not state it; None for the usual type.
+        holdout_by: the input of the hash that decides the holdout: a document's ids, as four bytes
+            each.
     """
 
     set_format: TokenSetName
@@ -51,8 +52,8 @@ class IdOptions(ImportedIds):
 
     Attributes:
         eot_id: the end-of-text id, which ends a document wherever it occurs.
-        bos_id: the id that may stand before a document and is no part of it, if there is one.
-        vocab_size: ids that there are.
+        bos_id: the id that may stand before a document and is not part of it, if there is one.
+        vocab_size: the number of ids of the vocabulary.
     """
 
     eot_id: int
@@ -61,24 +62,23 @@ class IdOptions(ImportedIds):
 
     @classmethod
     def of(cls, tokenizer: "TokenizerIdentity", imported: ImportedIds) -> Self:
-        """The options of an import, with the ids of a tokenizer."""
+        """Return the options of an import, with the special ids of a tokenizer."""
         ids = tokenizer.model_dump(include={"eot_id", "bos_id", "vocab_size"})
         return cls(**ids, **imported.model_dump())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadOptions:
-    """The text that is read as a document, in files of every format.
+    """Options for reading documents from files of every format.
 
     Attributes:
-        columns: the columns that hold its text; each a name, or a path such as `meta.text`.
-        separator: between the texts of several columns.
-        source_format: name of the format of all files; None if their names say it.
-        on_bad_document: the result of a document that cannot be read: its file fails, or it is left
-            out.
+        columns: the columns that hold the text; each a name, or a path such as `meta.text`.
+        separator: the text between the texts of several columns.
+        source_format: name of the format of all files; None if their names show it.
+        on_bad_document: the treatment of a document that cannot be read: fail, or skip it.
         filters: the filters that decide which documents stay.
         kept: further columns whose values are stored beside each document.
-        ids: the form of documents in files that hold ids of tokens, and no text.
+        ids: the form of documents in files that hold token ids instead of text.
     """
 
     columns: tuple[str, ...] = ("text",)
@@ -91,7 +91,7 @@ class ReadOptions:
 
     @property
     def compared(self) -> dict[str, Kind]:
-        """Further columns that are read, compared or kept, with what each must hold."""
+        """Further columns to read, to compare or to keep, with the kind of value of each."""
         condition = self.filters.condition
         columns = {} if condition is None else dict(condition.columns)
         for column in self.kept:
@@ -113,16 +113,16 @@ def _known(name: str) -> str:
 
 
 OutputFormat = Annotated[str, AfterValidator(_known)]
-# What shards are compressed with by default.
+# The default compression of the shards of each format.
 USUAL_COMPRESSION: dict[str, str] = {DEFAULT_FORMAT: "zstd:1"}
 
 
 class TokenizerIdentity(Value):
-    """The tokenizer that the ids belong to; `fingerprint` covers all that decides an id.
+    """The tokenizer that the ids belong to; `fingerprint` covers everything that decides an id.
 
     Attributes:
         eot_id, eot_token: the token that ends each document.
-        bos_id, bos_token: the token that begins each document, if one does.
+        bos_id, bos_token: the token that begins each document, if there is one.
     """
 
     kind: Literal["tiktoken", "huggingface", "sentencepiece"]
@@ -137,21 +137,21 @@ class TokenizerIdentity(Value):
 
     @property
     def marks(self) -> dict[str, int]:
-        """The ids of the tokens around a document."""
+        """The ids of the tokens that begin and end a document, by token."""
         marks = {self.eot_token: self.eot_id, self.bos_token: self.bos_id}
         return {token: id_ for token, id_ in marks.items() if token is not None and id_ is not None}
 
 
 class SubsetRule(Value):
-    """The choice of documents of another dataset that a subset holds.
+    """The rule that chose the documents of a subset from another dataset.
 
     Attributes:
         of: content hash of that dataset's manifest.
         documents: the number of documents.
-        seed: the seed of the draw; None for the first documents, or all.
-        where: the condition that holds for each, if documents were chosen by one.
-        added: kept columns that were added to that dataset, and are not of the sources.
-        near: the rule by which near copies were left out of the choice.
+        seed: the seed of a random choice; None if the first documents, or all, were chosen.
+        where: the condition that all documents meet, if there was one.
+        added: kept columns that were added to that dataset and are not columns of the sources.
+        near: the rule by which near copies were left out.
     """
 
     of: Hash
@@ -163,13 +163,13 @@ class SubsetRule(Value):
 
 
 class NearRule(Value):
-    """The rule by which a document is a near copy of another one.
+    """The rule that decides whether a document is a near copy of another one.
 
     Attributes:
         similarity: the least similarity of two near copies.
-        bands, rows: documents are compared if a band of their sketches is equal; a sketch has
-            this many bands of this many bins each.
-        ngram: ids of an n-gram.
+        bands, rows: the number of bands of a sketch, and of bins of a band. Two documents are
+            compared if a band of their sketches is equal.
+        ngram: the number of ids of an n-gram.
     """
 
     similarity: Annotated[float, Field(gt=0, le=1)]
@@ -179,30 +179,30 @@ class NearRule(Value):
 
     @property
     def bins(self) -> int:
-        """The bins of a sketch."""
+        """The number of bins of a sketch."""
         return self.bands * self.rows
 
     @property
     def least_matches(self) -> int:
         """The least number of bins in which the sketches of two near copies agree."""
-        chance = 1 + 255 * Fraction(str(self.similarity))  # of 256, that a bin agrees
+        chance = 1 + 255 * Fraction(str(self.similarity))  # that a bin agrees, in 256ths
         return math.ceil(self.bins * chance / 256)
 
     def similarity_of(self, matches: Ints) -> npt.NDArray[np.float32]:
-        """The similarities for which this many bins agree: (documents,)."""
+        """Return the similarities at which this many bins agree: (documents,)."""
         return ((256 * matches - self.bins) / (255 * self.bins)).astype(np.float32)
 
 
 class ExcludedTexts(Value):
-    """Evaluation texts, whose documents a dataset does not hold.
+    """Evaluation texts; documents that hold an n-gram of one are left out of the dataset.
 
     Attributes:
-        files: their files.
+        files: the files of the texts.
         columns: the columns of a text, which are joined.
-        words: the number of words of an n-gram; a document that holds one of theirs is found.
-        texts: the number of the texts.
-        without_ngram: the number of those that have fewer words, and are not found.
-        mark_only: the documents are counted, and stay.
+        words: the number of words of an n-gram.
+        texts: the number of texts.
+        without_ngram: the number of texts with fewer words than an n-gram, which are not found.
+        mark_only: True if the documents are only counted, and stay.
         hash: content hash of all n-grams.
     """
 
@@ -220,22 +220,22 @@ class DatasetSpec(Value):
 
     Attributes:
         text_column: the column that holds the documents, or several that are joined.
-        output_format: the format of the shards; a name of `streaming_ext.format.spec`.
-        text_separator: between the texts of several columns.
-        source_format: the format of all source files, if their names do not say it.
+        output_format: the format of the shards; a key of `FORMATS`.
+        text_separator: the text between the texts of several columns.
+        source_format: the format of all source files; None if their names show it.
         on_bad_document: see `ReadOptions`.
         filters: the filters that decide which documents stay.
         exclude: the evaluation texts that documents are compared with.
-        shuffle: the unit that is permuted over all of the dataset; None keeps the order of the
+        shuffle: the unit that is permuted over the whole dataset; None keeps the order of the
             sources.
         shuffle_seed: the seed of that permutation.
-        deduplicate: the comparison that finds copies; of copies the first stays. None keeps all.
+        deduplicate: the comparison that finds copies, of which the first stays; None keeps all.
         near: the rule by which near copies are found.
         unicode: version of Unicode by which texts are normalized before they are compared.
         keep_columns: the columns whose values the lists of documents hold; see `source_columns`.
-        imported: the way in which ids were read, if the sources hold ids and no text; then
-            `text_column` has no meaning.
-        subset: the choice of these documents that the dataset holds; None for all.
+        imported: the way in which ids were read, if the sources hold ids instead of text;
+            `text_column` has no meaning then.
+        subset: the rule that chose the documents of the dataset; None for all.
     """
 
     text_column: str | Annotated[tuple[str, ...], Field(min_length=2)]
@@ -267,7 +267,7 @@ class DatasetSpec(Value):
 
     @property
     def drops(self) -> dict[FilterName, Any]:
-        """Everything that drops documents, by the name of its option."""
+        """The value of each option that drops documents, by the name of the option."""
         drops = self.filters.given()
         if self.exclude is not None and not self.exclude.mark_only:
             drops["exclude_texts"] = ", ".join(self.exclude.files)
@@ -315,7 +315,7 @@ class DatasetSpec(Value):
 
     @property
     def splits(self) -> tuple[Split, ...]:
-        """The splits that there are: a holdout only if a fraction of the documents goes there."""
+        """The splits of the dataset; a holdout only if a fraction of the documents goes there."""
         return SPLITS if self.holdout_fraction else ("train",)
 
     @property
@@ -335,13 +335,13 @@ class DatasetSpec(Value):
         ours: str = "the output has",
         theirs: str = "this run asks for",
     ) -> list[str]:
-        """One line for each field in which `wanted` is not this specification.
+        """Return one line for each field in which `wanted` differs from this specification.
 
-        The tokenizer's name is left out: the fingerprint says whether it is the same one.
+        The tokenizer's name is not compared, because the fingerprint identifies the tokenizer.
 
         Args:
             wanted: the other specification.
-            ours, theirs: the words of each line before the value here, and before the other one.
+            ours, theirs: the words before our value and before the other one in each line.
         """
         have, want = (
             spec.model_dump() | {"shard_size": size_text(spec.shard_size)}
@@ -357,7 +357,7 @@ class DatasetSpec(Value):
         """Refuse a specification that would give other bytes.
 
         Raises:
-            ConfigMismatchError: naming every field that differs.
+            ConfigMismatchError: the message names every field that differs.
         """
         if differences := self.differences(wanted):
             raise ConfigMismatchError(

@@ -1,12 +1,12 @@
-"""Tars for WebDataset: a sample is a member `KEY.npy` of its row's ids.
+"""Tars for WebDataset: a sample is a member `KEY.npy` with the ids of its row.
 
-All members have one size, so that sample i begins at byte i * `stride`. A tar holds as many samples
-as the MDS shard of the same `--shard-size` would, so that training sees the same order; with heads
-and padding it is somewhat larger.
+All members have one size, so sample i begins at byte i * `stride`. A tar holds as many samples as
+an MDS shard with the same `--shard-size`, so that training sees the same order. The heads of the
+members and padding make it somewhat larger.
 
-Tars are the same on each host, at any time, for any user. `tarfile.TarFile` fills a tar up to
-10,240 bytes, and a member begins where the file stands that it writes to. Here both are known
-before a byte is written, so `tarfile` makes the heads alone.
+The bytes of a tar do not depend on host, time or user. `tarfile` makes only the heads of the
+members: `tarfile.TarFile` would fill a tar up to a multiple of 10,240 bytes, and would begin a
+member at the position of the file that it writes to.
 """
 
 import io
@@ -25,19 +25,19 @@ from streaming_ext.format.shard import Shard, ShardTable, TokenArray
 
 BLOCK: Final = tarfile.BLOCKSIZE
 NPY_HEAD: Final = 128
-END: Final = bytes(2 * BLOCK)  # of a tar
-_CODECS: Final = ("none", "gz")  # that readers of WebDataset unpack
+END: Final = bytes(2 * BLOCK)  # the end of each tar
+_CODECS: Final = ("none", "gz")  # the ones that readers of WebDataset unpack
 
 
 def member(name: str, content: bytes) -> bytes:
-    """A file in a tar: its head, its content and padding; its time and owner are 0."""
+    """Return the bytes of a file in a tar: head, content and padding; time and owner are 0."""
     head = tarfile.TarInfo(name)
     head.size = len(content)
     return head.tobuf(tarfile.USTAR_FORMAT) + content + bytes(-len(content) % BLOCK)
 
 
 def npy(ids: npt.NDArray[Any]) -> bytes:
-    """The bytes that `numpy.save` writes."""
+    """Return the bytes that `numpy.save` writes for some ids."""
     file = io.BytesIO()
     np.save(file, ids)
     return file.getvalue()
@@ -45,7 +45,7 @@ def npy(ids: npt.NDArray[Any]) -> bytes:
 
 @dataclass(frozen=True, kw_only=True)
 class WebdatasetFormat(MdsFormat):
-    """Tars of rows of one length, as many as an MDS shard has samples."""
+    """Tars of rows of one length; a tar holds as many rows as an MDS shard holds samples."""
 
     @property
     def stride(self) -> int:
@@ -54,7 +54,7 @@ class WebdatasetFormat(MdsFormat):
         return BLOCK + content + -content % BLOCK
 
     def require_possible(self) -> None:
-        """Refuse what an MDS shard would, and what readers of WebDataset do not unpack."""
+        """Refuse a size as `MdsFormat` does, and a compression that WebDataset does not unpack."""
         super().require_possible()
         if self.compression.partition(":")[0] not in _CODECS:
             raise UsageError(
@@ -63,22 +63,22 @@ class WebdatasetFormat(MdsFormat):
             )
 
     def shard_name(self, split: str, part: int, number: int) -> str:
-        """Name of a raw tar relative to its split's folder.
+        """Return the name of a raw tar relative to its split's folder.
 
-        No two of a dataset end in the same name: caches of `webdataset` and `wids` use it as a key.
+        The file name is unique in a dataset: caches of `webdataset` and `wids` use it as a key.
         """
         return f"{part:05}/{split}-{part:05}-{number:05}.tar"
 
     def raw_size(self, num_samples: Samples) -> Samples:
-        """Size of a raw tar of this many samples in bytes, or of each of several."""
+        """Return the size in bytes of a raw tar of this many samples, or of each of several."""
         return num_samples * self.stride + len(END)
 
     def header(self, num_samples: int) -> bytes:
-        """Nothing stands before the first member."""
+        """Return nothing: a tar begins with its first member."""
         return b""
 
     def content(self, raw: memoryview, *, prefix: str, first: int) -> bytes:
-        """A tar of the rows; no two of a build have one key, those of merged datasets may."""
+        """Return a tar of the rows; keys are unique in a build, but not in merged datasets."""
         rows = np.frombuffer(raw, self.id_type).reshape(-1, self.sequence_length)
         members = [
             member(f"{prefix}{number:012}.npy", npy(row)) for number, row in enumerate(rows, first)
@@ -86,10 +86,10 @@ class WebdatasetFormat(MdsFormat):
         return b"".join([*members, END])
 
     def tokens_of(self, raw: bytes | memoryview, num_samples: int) -> TokenArray:
-        """The samples of a raw tar: (num_samples, sequence_length).
+        """Return the samples of a raw tar: (num_samples, sequence_length).
 
         Raises:
-            CorruptDatasetError: it is no such tar.
+            CorruptDatasetError: the data are not a tar of this many samples.
         """
         head = npy(np.zeros(self.sequence_length, self.id_type))[:NPY_HEAD]
         first = BLOCK + NPY_HEAD
@@ -106,7 +106,7 @@ class WebdatasetFormat(MdsFormat):
         )
 
     def index(self, shards: Iterable[Shard]) -> bytes:
-        """A list of tars as `wids` reads it, with their hashes."""
+        """Return a list of the tars and their hashes, in the form that `wids` reads."""
         listed = [
             {
                 "url": shard.name,
@@ -125,10 +125,10 @@ class WebdatasetFormat(MdsFormat):
         return json.dumps(index, sort_keys=True).encode()
 
     def table(self, index: bytes, *, where: str) -> ShardTable:
-        """The tars that an index lists; read, their ids lie end to end.
+        """Return the tars that an index lists; they are rewritten as ids end to end when read.
 
         Raises:
-            CorruptDatasetError: it is damaged.
+            CorruptDatasetError: the index is damaged.
         """
         try:
             shards = [Shard(**listed["shard"]) for listed in json.loads(index)["shardlist"]]
