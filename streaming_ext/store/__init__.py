@@ -1,4 +1,4 @@
-"""Files on disks and in object stores, each complete under its final name or not there at all."""
+"""Files on disks and in object stores; a file under its final name is always complete."""
 
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ __all__ = ["LocalStorage", "Put", "Storage", "open_storage", "uploads"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what writes when it is first used: training only reads."""
+    """Import the modules that write when they are first used, since training only reads."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = "disk" if name == "LocalStorage" else "contract"
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
 
 
 def open_storage(url: str) -> "Storage":
-    """The storage of an output's URL; makes no request.
+    """Return the storage at an output's URL, without a request to it.
 
     Raises:
         UsageError: the scheme is not supported, the URL names no bucket or holds a secret, or `~`

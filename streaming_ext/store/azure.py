@@ -1,4 +1,4 @@
-"""Azure Blob Storage through Azure's own client; a bucket is a container there."""
+"""Azure Blob Storage through Azure's own client; a bucket is a container."""
 
 import base64
 import logging
@@ -11,18 +11,18 @@ from typing import Any
 from streaming_ext.store.buckets import ObjectInfo, Store, complete_headers
 from streaming_ext.store.patience import connect_seconds
 
-_CHUNK_BYTES = 2**23  # of a blob that is put in blocks
+_CHUNK_BYTES = 2**23  # of a block, if a blob is put in blocks
 
 
 class Azure(Store):
-    """One container; options are named as adlfs names them."""
+    """One container; the names of the options are those of adlfs."""
 
     OPTIONS = frozenset({"account_name", "account_key", "sas_token", "connection_string", "anon"})
 
     def __init__(self, bucket: str, timeout: float, options: Mapping[str, Any]) -> None:
         from azure.storage.blob import BlobServiceClient
 
-        # It logs at length each kind of credentials that it does not find.
+        # The client logs at length about each kind of credentials that it does not find.
         logging.getLogger("azure").setLevel(logging.CRITICAL)
         settings: dict[str, Any] = {
             "retry_total": 0,
@@ -52,13 +52,13 @@ class Azure(Store):
         self._container = service.get_container_client(bucket)
 
     def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """List Blobs."""
+        """Send `List Blobs`."""
         for blob in self._container.list_blobs(name_starts_with=prefix):
             etag = blob.etag.strip('"')
             yield blob.name, ObjectInfo(size=int(blob.size), version=f"etag:{etag}")
 
     def read(self, key: str, span: tuple[int, int] | None, version: str | None) -> bytes:
-        """Get Blob with `If-Match`."""
+        """Send `Get Blob` with `If-Match`."""
         from azure.core import MatchConditions
 
         options: dict[str, Any] = {}
@@ -71,14 +71,17 @@ class Azure(Store):
             return bytes(self._container.download_blob(key, **options).readall())
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """Get Blob Properties: the MD5, if the blob was put in one request or its writer set it."""
+        """Send `Get Blob Properties`.
+
+        A blob has an MD5 if it was put with one request, or if its writer set it.
+        """
         md5 = (
             self._container.get_blob_client(key).get_blob_properties().content_settings.content_md5
         )
         return {"content-md5": base64.b64encode(md5).decode()} if md5 else {}
 
     def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
-        """Put Blob, or blocks and their list; with `If-None-Match: *` if `new`."""
+        """Send `Put Blob`, or blocks and their list, with `If-None-Match: *` if `new`."""
         with ExitStack() as files:
             body = files.enter_context(data.open("rb")) if isinstance(data, Path) else data
             blob = self._container.get_blob_client(key)
@@ -87,5 +90,5 @@ class Azure(Store):
                     raise KeyError("etag")
 
     def remove(self, key: str) -> None:
-        """Delete Blob."""
+        """Send `Delete Blob`."""
         self._container.delete_blob(key)

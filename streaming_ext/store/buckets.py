@@ -1,6 +1,6 @@
-"""Buckets of object stores: every request bounded in time and retried, every error one of ours.
+"""Buckets of object stores: requests with a time limit and retries, and errors of ours.
 
-The clients' own retries are off, so that one policy decides how often and how long.
+The clients' own retries are off, so that one policy decides how often and how long to retry.
 """
 
 import re
@@ -19,7 +19,7 @@ from streaming_ext.store.process_clients import client_of_process
 
 Result = TypeVar("Result")
 
-# Scheme -> module, class.
+# scheme -> module and class
 _STORES = {
     "s3": ("s3", "S3"),
     "s3a": ("s3", "S3"),
@@ -30,7 +30,7 @@ _STORES = {
 }
 OBJECT_STORES = tuple(_STORES)
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_STREAMED_BYTES = 2**23  # files of this size and above are not held in memory
+_STREAMED_BYTES = 2**23  # files of at least this size are not held in memory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +39,7 @@ class ObjectInfo:
 
     Attributes:
         size: the size of the object in bytes.
-        version: pins its content, `etag:...` or `generation:...`.
+        version: the text that identifies its content, `etag:...` or `generation:...`.
     """
 
     size: int
@@ -47,10 +47,10 @@ class ObjectInfo:
 
 
 class Store(Protocol):
-    """The requests to one bucket of one kind of store; they raise the errors of its client.
+    """The requests to a bucket of one kind of store; they raise the errors of the store's client.
 
     Attributes:
-        OPTIONS: the names of `storage_options` that it takes.
+        OPTIONS: the names of the `storage_options` that the client takes.
     """
 
     OPTIONS: frozenset[str]
@@ -58,26 +58,26 @@ class Store(Protocol):
     def __init__(self, bucket: str, timeout: float, options: Mapping[str, Any]) -> None: ...
 
     def list(self, prefix: str) -> Iterable[tuple[str, ObjectInfo]]:
-        """Keys that begin with `prefix`; asks for the next page when it is needed."""
+        """Yield the objects whose keys begin with `prefix`; request a page when it is needed."""
         ...
 
     def read(self, key: str, span: tuple[int, int] | None, version: str | None) -> bytes:
-        """The bytes [start, end) of an object, or all; of an object that ends early, fewer.
+        """Return the bytes [start, end) of an object, or all; fewer if the object ends before.
 
-        Another version than the one given is an error for a failed condition.
+        If the object has another version, the request fails with an unmet condition.
         """
         ...
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """The headers that hold hashes of the object, in lower case: `content-md5`, ..."""
+        """Return the headers that hold hashes of the object, in lower case: `content-md5`, ..."""
         ...
 
     def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
-        """Put an object in one step; if `new`, only if there is none."""
+        """Put an object in one step; with `new`, only if there is none."""
         ...
 
     def copy(self, bucket: str, key: str, to: str) -> bool:
-        """Copy an object of another bucket inside the store; returns whether the store can."""
+        """Copy an object of another bucket inside the store; return whether the store can do so."""
         return False
 
     def remove(self, key: str) -> None:
@@ -87,14 +87,14 @@ class Store(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket:
-    """One bucket or container; a value that holds no connection, so that a fork may copy it.
+    """One bucket or container; it holds no connection, so it may be copied by a fork.
 
     Attributes:
         scheme: the scheme of its URL.
         name: the name of the bucket.
-        retry: the policy.
-        timeout: seconds that the server may stay silent.
-        options: the user's `storage_options`, beside the environment; they may hold secrets.
+        retry: the retry policy.
+        timeout: seconds for which the server may stay silent.
+        options: the user's `storage_options`, in addition to the environment; may hold secrets.
     """
 
     scheme: str
@@ -105,7 +105,7 @@ class Bucket:
 
     @property
     def _store(self) -> Store:
-        """This process's client, made on first use; one for all threads."""
+        """The client of this process for all threads, made on first use."""
         return client_of_process((self.scheme, self.name, self.timeout), self._open, self.options)
 
     @extras_named()
@@ -126,12 +126,12 @@ class Bucket:
         request: Callable[[Store], Result],
         attempts: Attempts | None = None,
     ) -> Result:
-        """Make a request as `faults.ask` does; messages say that it cannot `verb` the object."""
+        """Make a request with `faults.ask`; messages say that it cannot `verb` the object."""
         what = f"{verb} {self.scheme}://{self.name}/{key}"
         return ask(what, lambda: request(self._store), attempts or Attempts(self.retry))
 
     def find(self, prefix: str) -> dict[str, ObjectInfo]:
-        """Every object whose key begins with `prefix`, by key; no folders."""
+        """Return every object whose key begins with `prefix`, by key, without folders."""
         found = self._of_bucket("list", prefix, lambda store: dict(store.list(prefix)))
         return {key: info for key, info in found.items() if not key.endswith("/")}
 
@@ -142,17 +142,17 @@ class Bucket:
     def read(
         self, key: str, *, span: tuple[int, int] | None = None, version: str | None = None
     ) -> bytes:
-        """An object, or its bytes [start, end), in one request.
+        """Read an object, or its bytes [start, end), with one request.
 
         Args:
-            key: within the bucket.
-            span: start and end within the object; all of it by default.
-            version: `FileExistsError` if the object is another one.
+            key: the key of the object in the bucket.
+            span: start and end of the bytes to read; the whole object by default.
+            version: the expected version; `FileExistsError` if the object has another one.
         """
 
         def read(store: Store) -> bytes:
             data = store.read(key, span, version)
-            # http.client takes an answer that is cut in its headers for an empty one.
+            # http.client reads an answer that is cut in its headers as an empty one.
             if span is not None and len(data) != span[1] - span[0]:
                 raise ConnectionError(
                     f"the answer was cut: {len(data)} of {span[1] - span[0]} bytes"
@@ -162,20 +162,19 @@ class Bucket:
         return self.ask("read", key, read)
 
     def read_at_most(self, key: str, limit: int, attempts: Attempts) -> bytes:
-        """The first `limit` bytes of an object, or all if it has fewer."""
+        """Return the first `limit` bytes of an object, or all if it has fewer."""
         try:
             return self.ask("read", key, lambda store: store.read(key, (0, limit), None), attempts)
         except StorageError as error:
-            if status_of(error) == 416:  # no byte 0: the object is empty
+            if status_of(error) == 416:  # an empty object has no byte 0
                 return b""
             raise
 
     def put(self, key: str, data: bytes | Path, *, new: bool = False) -> None:
-        """Put an object; if `new`, `FileExistsError` if there is one.
-
-        A large file is not held in memory.
+        """Put an object; a large file is not held in memory.
 
         Raises:
+            FileExistsError: `new` is true, and there is an object already.
             StorageError: the local file cannot be read.
         """
         if isinstance(data, Path):
@@ -187,7 +186,7 @@ class Bucket:
         self._of_bucket("write", key, lambda store: store.put(key, data, new=new))
 
     def _of_bucket(self, verb: str, key: str, request: Callable[[Store], Result]) -> Result:
-        """A request that an existing bucket never answers with "not found"."""
+        """Make a request that an existing bucket never answers with "not found"."""
         try:
             return self.ask(verb, key, request)
         except FileNotFoundError as error:
@@ -198,17 +197,17 @@ class Bucket:
 
 
 def store_type(scheme: str) -> type[Store]:
-    """The client of a scheme of `OBJECT_STORES`."""
+    """Return the class of the client for a scheme of `OBJECT_STORES`."""
     module, name = _STORES[scheme]
     store: type[Store] = getattr(import_module(f"streaming_ext.store.{module}"), name)
     return store
 
 
 def require_span(came: str | None, span: tuple[int, int] | None) -> None:
-    """Make sure that the `Content-Range` of an answer is the range that was requested.
+    """Make sure that the `Content-Range` of an answer begins where the requested range begins.
 
     Raises:
-        ConnectionError: it is another one.
+        ConnectionError: the answer holds another range.
     """
     if span is not None and came and not came.startswith(f"bytes {span[0]}-"):
         raise ConnectionError(f"requested the bytes from {span[0]} on, the answer holds {came}")
@@ -216,7 +215,7 @@ def require_span(came: str | None, span: tuple[int, int] | None) -> None:
 
 @contextmanager
 def complete_headers() -> Iterator[None]:
-    """Refuse an answer that is cut in its headers, which http.client takes for a whole one.
+    """Refuse an answer that is cut in its headers, which http.client reads as a complete one.
 
     Raises:
         ConnectionError: the client does not find the headers that it needs.
@@ -228,10 +227,10 @@ def complete_headers() -> Iterator[None]:
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Scheme, bucket and key of an object store's URL.
+    """Split an object store's URL into scheme, bucket and key.
 
     Raises:
-        UsageError: it names no bucket, or holds more than bucket and key.
+        UsageError: the URL names no bucket, or holds more than bucket and key.
     """
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")

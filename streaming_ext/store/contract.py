@@ -1,4 +1,4 @@
-"""The interface of a dataset's storage: a folder on a disk, or a prefix of a bucket."""
+"""The interface to the storage of a dataset: a folder on a disk, or a prefix of a bucket."""
 
 import builtins
 from collections.abc import Callable, Iterator
@@ -12,78 +12,78 @@ from streaming_ext.store.scratch import remove_scratch
 
 
 class Storage(Protocol):
-    """The root of a dataset; paths are relative to it, `str()` gives its URL.
+    """The root of a dataset; paths are relative to it, and `str()` gives its URL.
 
-    A file appears under its name in one step and complete, also if the writer is killed or the
+    A file appears under its name complete and in one step, even if the writer is killed or the
     connection is cut. All methods raise `StorageError` if the storage refuses, and
     `TransientStorageError` if another attempt may succeed.
     """
 
-    # Whether it lies behind a network.
+    # True if the storage lies behind a network.
     remote: bool
-    # Number of files that a worker puts at once, beside the work that makes them.
+    # Number of files that a worker puts at once, while it makes further ones.
     puts_at_once: int
 
     @property
     def name(self) -> str:
-        """A name for files about this dataset that lie elsewhere."""
+        """A name for files about this dataset outside of it."""
         ...
 
     @property
     def scratch_parent(self) -> Path:
-        """The local folder for work in progress, unless the user names one."""
+        """The default parent of the local folder for work in progress."""
         ...
 
     def free_bytes(self) -> int | None:
-        """Free space in bytes, None if it is unknown."""
+        """Return the free space in bytes, or None if it is unknown."""
         return None
 
     def create(self) -> None:
         """Make the folder, or make sure that the bucket exists.
 
         Raises:
-            UsageError: it is a file.
+            UsageError: the root is a file.
         """
         ...
 
     def put(self, path: str, data: bytes) -> None:
-        """Put a file in one step, over an older one."""
+        """Put a file in one step; replace an existing file."""
         ...
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
-        """Put a local file in one step, over an older one; it must not change any more.
+        """Put a local file in one step; replace an existing file.
 
-        On the same disk the file gets a second name.
+        The local file must not change afterwards: on the same disk it gets a second name.
 
         Args:
-            path: the path of the file here.
-            file: the local one.
-            lasting: flushed to disk, so that it survives a loss of power.
+            path: the path of the file in this storage.
+            file: the local file.
+            lasting: True to flush the file to disk, so that it survives a loss of power.
         """
         ...
 
     def adopt(self, other: "Storage", path: str, to: str, size: int) -> bool:
         """Take over a file of another storage without reading it, if that is possible.
 
-        On one disk it gets a second name; a store copies it by itself.
+        On the same disk the file gets a second name; an object store copies it itself.
 
         Args:
-            other: holds the file.
-            path: the path of the file there.
-            to: the path of the file here.
+            other: the storage that holds the file.
+            path: the path of the file in the other storage.
+            to: the path of the file in this storage.
             size: the size of the file in bytes.
 
         Returns:
-            Whether that was possible.
+            True if the file was taken over.
 
         Raises:
             FileNotFoundError: there is no such file.
-            CorruptDatasetError: it has another size.
+            CorruptDatasetError: the file has another size.
         """
         ...
 
     def read(self, path: str) -> bytes:
-        """The content of a file; `FileNotFoundError` if there is none."""
+        """Return the content of a file; raise `FileNotFoundError` if there is none."""
         ...
 
     def read_into(self, path: str, room: memoryview, seen: Callable[[memoryview], object]) -> int:
@@ -91,8 +91,8 @@ class Storage(Protocol):
 
         Args:
             path: the path of the file; `FileNotFoundError` if there is none.
-            room: takes it.
-            seen: called with all of it in order, block by block while a core has it in its cache.
+            room: the memory that takes the content.
+            seen: called with each block in order, while the block is in the cache of a core.
 
         Returns:
             The number of bytes read.
@@ -100,11 +100,11 @@ class Storage(Protocol):
         ...
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """The bytes [start, end) of a file; `FileNotFoundError` if there is none."""
+        """Return the bytes [start, end) of a file; raise `FileNotFoundError` if there is none."""
         ...
 
     def list(self, folder: str = "") -> dict[str, int]:
-        """Every file below a folder, sorted: path relative to the root -> size in bytes."""
+        """Return every file below a folder, sorted: path relative to the root -> size in bytes."""
         ...
 
     def remove(self, path: str) -> None:
@@ -112,22 +112,22 @@ class Storage(Protocol):
         ...
 
     def above(self) -> Iterator[str]:
-        """The location of each folder that contains it, the nearest first."""
+        """Return the location of each folder that contains the root, the nearest first."""
         ...
 
     def leftovers(self) -> builtins.list[str]:
-        """Files that killed runs left under no final name."""
+        """Return the files in progress that killed runs left."""
         return []
 
     def remove_incoming(self) -> None:
-        """Remove the leftovers; only for the holder of the dataset."""
+        """Remove the leftovers; only the holder of the dataset may call this."""
         return
 
     def tidy(self, scratch: Path) -> None:
-        """Remove what a run left that was killed after it published; nothing of a live run.
+        """Remove what a run left if it was killed after it published, but nothing of a live run.
 
         Args:
-            scratch: the folder of the run for work in progress.
+            scratch: the run's folder for work in progress.
         """
         with suppress(StorageError, UsageError):
             if scratch.exists() or self.leftovers():
@@ -139,28 +139,29 @@ class Storage(Protocol):
     def exclusive(
         self, report: Callable[[str], None] = lambda message: None
     ) -> AbstractContextManager[int | None]:
-        """Hold the dataset against other runs; `UsageError` if one is at work.
+        """Hold the dataset against other runs; raise `UsageError` if another run is at work.
 
-        Yields a file descriptor for worker processes to keep open, if that is how it is held.
+        Yield a file descriptor that worker processes must keep open, if the lock is a file.
 
         Args:
-            report: called with the run that it waits for, which may be ending or dead.
+            report: called with a message about the run that holds the lock, which may be ending or
+                dead.
         """
         ...
 
     def require_held(self) -> None:
-        """Make sure that this run still holds what it took with `exclusive`."""
+        """Make sure that this run still holds the dataset, which it took with `exclusive`."""
         return
 
     def close(self) -> None:
-        """Remove what is only needed while writing."""
+        """Remove what is needed only for writing."""
         return
 
     def require_inside(self, path: str) -> PurePosixPath:
-        """The path of a file, which must lie below the root.
+        """Return the path of a file, which must lie below the root.
 
         Raises:
-            StorageError: it does not.
+            StorageError: the path leads out of the root.
         """
         pure = PurePosixPath(path)
         if not pure.parts or pure.is_absolute() or ".." in pure.parts:
@@ -173,14 +174,14 @@ Put = Callable[[str, Path], None]
 
 @contextmanager
 def uploads(storage: Storage, *, lasting: bool = True) -> Iterator[Put]:
-    """Yields a `put` that may return before the file is stored; at the end all files are.
+    """Yield a `put` that may return before its file is stored; at the end all files are stored.
 
     Args:
-        storage: takes the files; as many at once as it has use for.
+        storage: the storage; it takes `puts_at_once` files at a time.
         lasting: see `Storage.put_file`.
 
     Raises:
-        StorageError: a file could not be put; those in progress are waited for.
+        StorageError: a file could not be put; the puts in progress end first.
     """
     running: set[Future[None]] = set()
 

@@ -14,15 +14,15 @@ from streaming_ext.base.errors import CorruptDatasetError, StorageError, UsageEr
 from streaming_ext.store.contract import Storage
 from streaming_ext.store.holding import held
 
-INCOMING = ".incoming"  # files in progress; a folder of its own, so that leftovers are found
-# The errors of a file system, or of two, that cannot give a file a second name.
+INCOMING = ".incoming"  # files in progress, in a folder of their own so that leftovers are found
+# Errors of file systems that cannot give a file a second name.
 NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS}
-_BLOCK_BYTES = 2**20  # stays in the cache of a core
+_BLOCK_BYTES = 2**20  # small enough to stay in the cache of a core
 
 
 @contextmanager
 def _failing(what: str) -> Iterator[None]:
-    """Errors of the system as `StorageError`; `FileNotFoundError` as it is."""
+    """Raise errors of the system as `StorageError`, except `FileNotFoundError`."""
     try:
         yield
     except FileNotFoundError:
@@ -56,12 +56,12 @@ def _sync(path: Path) -> None:
 class LocalStorage(Storage):
     """A dataset in a folder on a local or shared disk.
 
-    A file is flushed to disk and then renamed, so that it is complete even if the machine loses
+    A file is flushed to disk before it is renamed, so that it is complete even if the machine loses
     power.
     """
 
     remote = False
-    puts_at_once = 2  # the next shard is made while the disk writes one
+    puts_at_once = 2  # so that the next shard is made while the disk writes one
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -76,14 +76,14 @@ class LocalStorage(Storage):
 
     @property
     def scratch_parent(self) -> Path:
-        """Beside the folder, on the same disk."""
+        """The parent of the folder, on the same disk."""
         return self.root.parent
 
     def _path(self, path: str) -> Path:
         return self.root / self.require_inside(path)
 
     def free_bytes(self) -> int | None:
-        """The free space of the disk for this user."""
+        """Return the free space of the disk for this user, in bytes."""
         with suppress(OSError):
             return shutil.disk_usage(self.root).free
         return None
@@ -101,29 +101,29 @@ class LocalStorage(Storage):
         """Refuse a root folder that is a file.
 
         Raises:
-            UsageError: it is one.
+            UsageError: the root is a file.
         """
         if self.root.exists() and not self.root.is_dir():
             raise UsageError(f"{self} is a file: the output is a folder, s3://, gs:// or az://.")
 
     def put(self, path: str, data: bytes) -> None:
-        """Put a file in one step, over an older one."""
+        """Put a file in one step; replace an existing file."""
         self._put(path, lambda incoming: incoming.write_bytes(data))
 
     def put_file(self, path: str, file: Path, *, lasting: bool = True) -> None:
-        """Put a file in one step, over an older one: as a second name if that is possible."""
+        """Put a local file in one step, as a second name if possible; replace an existing file."""
         self._put(path, lambda incoming: link_or_copy(file, incoming), lasting=lasting)
 
     def _put(self, path: str, make: Callable[[Path], object], *, lasting: bool = True) -> None:
-        """Make a file in the folder of files in progress, and rename it over an older one.
+        """Make a file in the folder of files in progress, and rename it.
 
         Args:
-            path: the path of the file here; folders between are made.
-            make: makes the file at the path that it is given.
-            lasting: flush the file and its folder to disk, to survive a loss of power.
+            path: the path of the file in this storage; missing folders are made.
+            make: a function that makes the file at a given path.
+            lasting: True to flush the file and its folder to disk, to survive a loss of power.
 
         Raises:
-            StorageError: the disk is full, the folder was removed or may not be written to.
+            StorageError: the disk is full, or the folder was removed or is not writable.
         """
         target, incoming = self._path(path), self.root / INCOMING / uuid.uuid4().hex
         try:
@@ -132,7 +132,7 @@ class LocalStorage(Storage):
             if lasting:
                 _sync(incoming)
             incoming.replace(target)
-            incoming.unlink(missing_ok=True)  # it stays if it was the same file already
+            incoming.unlink(missing_ok=True)  # renaming does nothing if both names are of one file
             if lasting:
                 _sync(target.parent)
         except OSError as error:
@@ -142,14 +142,14 @@ class LocalStorage(Storage):
             ) from error
 
     def adopt(self, other: Storage, path: str, to: str, size: int) -> bool:
-        """Give a file on the same disk a second name; links to it are followed."""
+        """Give a file on the same disk a second name; symbolic links are followed."""
         if not isinstance(other, LocalStorage):
             return False
         file = other._path(path)
         if (found := file.stat().st_size) != size:
             raise CorruptDatasetError(f"{other}/{path} has {found} bytes, expected {size}.")
         try:
-            # Not a second name of a link.
+            # A symbolic link would get the second name itself.
             self._put(to, lambda new: new.hardlink_to(file.resolve()))
         except StorageError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_LINKS:
@@ -158,7 +158,7 @@ class LocalStorage(Storage):
         return True
 
     def read(self, path: str) -> bytes:
-        """The content of a file."""
+        """Return the content of a file."""
         with self._reading(path):
             return self._path(path).read_bytes()
 
@@ -172,11 +172,11 @@ class LocalStorage(Storage):
         return held
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """The bytes [start, end) of a file.
+        """Return the bytes [start, end) of a file.
 
         Raises:
             FileNotFoundError: there is no such file.
-            StorageError: it cannot be read, or is shorter.
+            StorageError: the file cannot be read, or ends before `end`.
         """
         with self._reading(path), self._path(path).open("rb") as file:
             file.seek(start)
@@ -192,17 +192,17 @@ class LocalStorage(Storage):
         with _failing(f"read {path} in {self.root}"):
             try:
                 yield
-            except NotADirectoryError as error:  # a file in place of a folder
+            except NotADirectoryError as error:  # there is a file in place of a folder
                 raise FileNotFoundError(path) from error
 
     def list(self, folder: str = "") -> dict[str, int]:
-        """Every file below a folder, sorted: path relative to the root -> size in bytes.
+        """Return every file below a folder, sorted: path relative to the root -> size in bytes.
 
-        Names that begin with a dot at the root are no files of the dataset: files in progress,
-        and the shards that training unpacks beside it.
+        Names at the root that begin with a dot do not belong to the dataset: they are files in
+        progress, and shards that training unpacks there.
 
         Raises:
-            StorageError: a folder may not be listed.
+            StorageError: a folder cannot be listed.
         """
 
         def refuse(error: OSError) -> None:
@@ -229,7 +229,7 @@ class LocalStorage(Storage):
         return dict(sorted(found.items()))
 
     def remove(self, path: str) -> None:
-        """Remove a file, and its folder if that is empty then."""
+        """Remove a file, and its folder if it is empty afterwards."""
         target = self._path(path)
         with _failing(f"remove {path} of {self.root}"), suppress(NotADirectoryError):
             target.unlink(missing_ok=True)
@@ -238,18 +238,18 @@ class LocalStorage(Storage):
                 target.parent.rmdir()
 
     def above(self) -> Iterator[str]:
-        """The path of each folder that contains it, links followed."""
+        """Return the path of each folder that contains the root; symbolic links are followed."""
         return map(str, self.root.resolve().parents)
 
     def leftovers(self) -> builtins.list[str]:
-        """Files in progress of killed runs."""
+        """Return the files in progress that killed runs left."""
         incoming = self.root / INCOMING
         with _failing(f"list {incoming}"), suppress(FileNotFoundError, NotADirectoryError):
             return sorted(f"{INCOMING}/{file.name}" for file in incoming.iterdir())
         return []
 
     def remove_incoming(self) -> None:
-        """Remove the files in progress of killed runs."""
+        """Remove the files in progress that killed runs left."""
         for leftover in self.leftovers():
             with _failing(f"remove {leftover} of {self.root}"):
                 (self.root / leftover).unlink(missing_ok=True)
@@ -261,5 +261,5 @@ class LocalStorage(Storage):
     def exclusive(
         self, report: Callable[[str], None] = lambda message: None
     ) -> AbstractContextManager[int]:
-        """Hold the dataset against other runs; see `holding.held`. The kernel keeps the lock."""
+        """Hold the dataset against other runs with a lock of the kernel; see `holding.held`."""
         return held(self.root, report)

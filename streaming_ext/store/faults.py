@@ -1,4 +1,4 @@
-"""Errors of the clients of stores and web servers, as errors of ours with the library's words."""
+"""Translation of the errors of clients into errors of ours, with the words of the client."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from streaming_ext.store.patience import Attempts, Retry, retry_after
 
 Result = TypeVar("Result")
 
-# Answers below 500 that another attempt may not get again.
+# Answers below 500 after which another attempt may succeed.
 _TRANSIENT = {
     "BadDigest",
     "ConditionalRequestConflict",
@@ -29,7 +29,7 @@ _TRANSIENT = {
     "409",
     "429",
 }
-# Errors without an answer that another attempt may not meet again, with their subclasses.
+# Errors without an answer after which another attempt may succeed, with their subclasses.
 _NETWORK = {
     "ClientConnectionError",  # aiohttp's
     "ClientPayloadError",
@@ -59,9 +59,9 @@ _EXISTS = {"PreconditionFailed", "412", "BlobAlreadyExists", "ConditionNotMet"}
 _MISSING = {"NoSuchKey", "404", "410", "BlobNotFound"}
 _MOST = 400  # characters of a library's words
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-# Passwords in URLs, and queries: some are signatures.
+# Passwords in URLs, and queries, since some are signatures.
 _SECRET = re.compile(r"(?<=//)[^/\s@]+@|\?\S+=\S*")
-# What clients of web servers add: numbers, the URL again, and where to read on.
+# Text that clients of web servers add: numbers, the URL again, and links to documentation.
 _ADDED = re.compile(
     r" ?\(Request ID: [^)]*\)| for url:? (?:'[^']*'|\S+?(?=[.']*(?: |$)))| Please make sure [^.]*\."
     r"| For more information check: \S+| For more .*"
@@ -69,12 +69,12 @@ _ADDED = re.compile(
 
 
 def ask(what: str, request: Callable[[], Result], attempts: Attempts | None = None) -> Result:
-    """Make a request, and again after a fault that may pass.
+    """Make a request, and repeat it after a fault that may pass.
 
     Args:
-        what: the request in messages, such as "read s3://bucket/x".
-        request: one attempt.
-        attempts: the policy, `Retry.usual` by default.
+        what: name of the request in messages, such as "read s3://bucket/x".
+        request: a function that makes one attempt.
+        attempts: the attempts so far and their policy; new ones of `Retry.usual` by default.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -95,14 +95,14 @@ def ask(what: str, request: Callable[[], Result], attempts: Attempts | None = No
 
 
 def _is_of_a_client(error: Exception) -> bool:
-    """Say whether the system or any library raised it: all else is ours, or a defect of ours."""
+    """Return whether the system or a library raised an error; others are ours, or our defects."""
     of_a_library = type(error).__module__ != "builtins" and not isinstance(error, ShardmillError)
     return of_a_library or isinstance(error, OSError | EOFError)
 
 
 def words_of(error: BaseException) -> str:
-    """The library's own words on one line, without passwords and queries of URLs."""
-    if "Max retries exceeded" in str(error):  # what urllib3 gave up for, not all that it wraps
+    """Return a library's own words on one line, without passwords and queries of URLs."""
+    if "Max retries exceeded" in str(error):  # show only the error that made urllib3 give up
         while (below := error.__cause__ or error.__context__) is not None:
             error = below
     words = _SECRET.sub("", _ADDED.sub("", one_line(error, limit=2000)))
@@ -110,11 +110,11 @@ def words_of(error: BaseException) -> str:
 
 
 def translated(error: BaseException, what: str) -> Exception:
-    """The error to raise in place of a client's.
+    """Return the error to raise instead of a client's.
 
     Args:
-        error: the client's.
-        what: the request, such as "read s3://bucket/x".
+        error: the client's error.
+        what: name of the request, such as "read s3://bucket/x".
 
     Returns:
         `FileNotFoundError`, `FileExistsError` for a condition that failed, `StorageError` or
@@ -145,7 +145,7 @@ def translated(error: BaseException, what: str) -> Exception:
 
 
 def status_of(error: BaseException) -> int:
-    """The HTTP status of the answer, 0 if there was none."""
+    """Return the HTTP status of the answer; 0 if there was no answer."""
     return _answer(_chain(error))[1]
 
 
@@ -158,7 +158,7 @@ def _chain(error: BaseException | None) -> list[BaseException]:
 
 
 def _answer(links: list[BaseException]) -> tuple[str, int, Mapping[str, str]]:
-    """The error code, the HTTP status and the headers of the server's answer."""
+    """Return the error code, the HTTP status and the headers of the server's answer."""
     for link in links:
         response: Any = getattr(link, "response", None)
         if isinstance(response, dict):  # botocore
@@ -167,7 +167,7 @@ def _answer(links: list[BaseException]) -> tuple[str, int, Mapping[str, str]]:
             code = str(response.get("Error", {}).get("Code") or status)
             is_head = getattr(link, "operation_name", "").startswith("Head")
             if code == str(status) and "xml" in headers.get("content-type", "") and not is_head:
-                code = "IncompleteBody"  # newer versions see no error in a body that is cut
+                code = "IncompleteBody"  # newer botocore does not notice that the body is cut
             return code, status, headers
         if response is not None:
             code = getattr(link, "error_code", None) or response.status_code

@@ -1,4 +1,4 @@
-"""A lock file that one thread of one process of a machine holds at a time."""
+"""A lock file that one thread on a machine holds at a time."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,16 +16,16 @@ _PAUSE: Final = 0.01  # seconds between two attempts to take a lock
 def alone(lock: Path, *, patience: float, what: str) -> Iterator[None]:
     """Hold a lock file against all other threads and processes.
 
-    The kernel drops the lock of a process that was killed, so nothing has to be cleaned up.
+    The kernel releases the lock of a process that was killed, so nothing has to be cleaned up.
 
     Args:
         lock: the file; made if it is missing.
-        patience: seconds to wait for another holder; below 0 for ever.
-        what: it guards, for messages.
+        patience: seconds to wait for another holder; a negative number waits for ever.
+        what: name of the guarded thing, for messages.
 
     Raises:
-        HeldError: another one holds it for too long.
-        StorageError: it cannot be made or locked.
+        HeldError: another thread or process held the lock for `patience` seconds.
+        StorageError: the file cannot be made or locked.
     """
     held = FileLock(lock, patience, 0o666)
     try:

@@ -1,4 +1,4 @@
-"""Google Cloud Storage through its JSON API; google-auth finds the credentials."""
+"""Google Cloud Storage through its JSON API, with credentials from google-auth."""
 
 import base64
 import functools
@@ -47,7 +47,7 @@ class Google(Store):
         self._timeouts = (connect_seconds(timeout), timeout)
 
     def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """Objects: list."""
+        """Send `Objects: list`."""
         options = {"prefix": prefix}
         while True:
             page = _json(self._ask("GET", self._path, options))
@@ -63,7 +63,7 @@ class Google(Store):
             options["pageToken"] = token
 
     def read(self, key: str, span: tuple[int, int] | None, version: str | None) -> bytes:
-        """Objects: get, with `ifGenerationMatch`."""
+        """Send `Objects: get` with `ifGenerationMatch`."""
         options = {"alt": "media"}
         if version is not None:
             options["ifGenerationMatch"] = version.removeprefix("generation:")
@@ -74,12 +74,12 @@ class Google(Store):
         return data
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """Objects: get, without the content; a composed object has no MD5."""
+        """Send `Objects: get` without the content; a composed object has no MD5."""
         md5 = _json(self._ask("GET", self._of(key))).get("md5Hash")
         return {"content-md5": md5} if md5 else {}
 
     def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
-        """Objects: insert in one request, with `ifGenerationMatch=0` if `new`."""
+        """Send `Objects: insert` as one request, with `ifGenerationMatch=0` if `new`."""
         options = {"uploadType": "media", "name": key}
         if new:
             options["ifGenerationMatch"] = "0"
@@ -96,7 +96,7 @@ class Google(Store):
             raise ConnectionError("the content changed on the way")
 
     def remove(self, key: str) -> None:
-        """Objects: delete."""
+        """Send `Objects: delete`."""
         self._ask("DELETE", self._of(key))
 
     def _of(self, key: str) -> str:
@@ -111,7 +111,7 @@ class Google(Store):
         headers: Mapping[str, str] | None = None,
         data: Any = None,
     ) -> Any:
-        """Make a request; `requests.HTTPError` with Google's words if it is refused."""
+        """Make a request; raise `requests.HTTPError` with Google's words if it is refused."""
         from google.auth.transport.requests import Request
         from requests import HTTPError
 
@@ -129,7 +129,7 @@ class Google(Store):
         )
         if not answer.ok:
             raise HTTPError(f"{answer.status_code} {answer.reason}: {answer.text}", response=answer)
-        # http.client takes an answer that is cut in its headers for a whole and empty one.
+        # http.client reads an answer that is cut in its headers as complete and empty.
         if not {"content-length", "transfer-encoding"} & {name.lower() for name in answer.headers}:
             raise ConnectionError("the answer was cut in its headers")
         return answer

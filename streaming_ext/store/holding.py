@@ -1,4 +1,4 @@
-"""The lock by which one run at a time writes to a dataset on a disk, and who holds a lock."""
+"""The lock that lets one run at a time write to a dataset on a disk, and its holder."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ _LOCK_WAIT_SECONDS = 15.0  # workers of a killed run end within a second or two
 
 
 def this_machine() -> str:
-    """An identifier of this boot of this machine, and of this container on it."""
+    """Return an identifier of this boot of this machine and of this container on it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         space = Path("/proc/self/ns/pid").readlink()
@@ -31,7 +31,7 @@ def this_machine() -> str:
 
 
 def started(pid: int) -> str:
-    """Start of a process, in ticks since boot; empty if it does not run."""
+    """Return the start of a process, in ticks since boot; empty if it does not run."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -41,7 +41,7 @@ def started(pid: int) -> str:
 
 
 class Holder(BaseModel, frozen=True):
-    """The process that holds a dataset, as noted in the lock; unknown by default."""
+    """The process that holds a dataset, as the lock names it; unknown by default."""
 
     machine: str = ""
     host: str = "?"
@@ -54,20 +54,20 @@ class Holder(BaseModel, frozen=True):
 
     @classmethod
     def myself(cls) -> "Holder":
-        """This process."""
+        """Return this process."""
         pid = os.getpid()
         return cls(machine=this_machine(), host=platform.node(), pid=pid, started=started(pid))
 
     @classmethod
     def noted(cls, content: bytes) -> "Holder":
-        """The process that the content of a lock names."""
+        """Return the process that the content of a lock names."""
         try:
             return cls.model_validate_json(content)
         except ValidationError:
             return cls()
 
     def lives(self) -> bool | None:
-        """Say whether it runs; None if it is on another machine, or unknown."""
+        """Return whether the process runs; None if it is on another machine, or unknown."""
         if self.machine != this_machine():
             return None
         return bool(self.started) and started(self.pid) == self.started
@@ -75,23 +75,23 @@ class Holder(BaseModel, frozen=True):
 
 @contextmanager
 def held(root: Path, report: Callable[[str], None]) -> Iterator[int]:
-    """Hold the dataset in a folder against other runs; yields a descriptor that holds it too.
+    """Hold the dataset in a folder against other runs; yield the descriptor of the lock.
 
-    A process that inherits the descriptor keeps the dataset held until it ends, so workers that
-    outlive a killed run by a moment never write into the next one.
+    A process that inherits the descriptor holds the dataset until it ends. So workers that outlive
+    a killed run by a moment never write at the same time as the next run.
 
     Args:
         root: the folder.
-        report: called with the run that it waits for.
+        report: called with a message about the run that holds the lock.
 
     Raises:
-        UsageError: another run is at work here.
+        UsageError: another run is at work in the folder.
         StorageError: the file system has no such locks.
     """
     lock = root / LOCK_FOLDER / ".lock"
     try:
         lock.parent.mkdir(exist_ok=True)
-        file = lock.open("a+b", buffering=0)  # data left in a buffer would fail on closing
+        file = lock.open("a+b", buffering=0)  # on a full disk, closing would fail to flush a buffer
     except OSError as error:
         raise StorageError(f"Cannot write {lock}: {reason_of(error)}.") from error
     with file:
@@ -106,7 +106,7 @@ def held(root: Path, report: Callable[[str], None]) -> Iterator[int]:
                 )
             report(f"waiting for another run ({holder}) to let go of {root}")
             time.sleep(0.1)
-        with suppress(OSError):  # a full disk: the lock holds without the note
+        with suppress(OSError):  # the disk may be full; the lock holds without the name
             file.truncate(0)
             file.write(Holder.myself().model_dump_json().encode())
         try:
@@ -116,7 +116,7 @@ def held(root: Path, report: Callable[[str], None]) -> Iterator[int]:
 
 
 def _locked(file: BinaryIO, root: Path) -> bool:
-    """Take the lock; False if another process has it."""
+    """Take the lock; return False if another process has it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

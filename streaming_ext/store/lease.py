@@ -1,13 +1,13 @@
-"""The lock of a dataset in an object store, made of conditional creation alone.
+"""The lock of a dataset in an object store, which needs only conditional creation.
 
-The process that creates `runs/.lock-N` (`If-None-Match: *`), N being one more than any existing
-one, holds the dataset; the server lets only one process do so. The holder rewrites its lock every
-few seconds and looks for a higher one. If it is gone or was killed, its lock stands still: another
-run watches it for `LEASE_SECONDS` on its own monotonic clock, so no clock needs to be right, and
-then creates the next generation. The old holder, if it wakes up, sees that and stops: generations
-only grow, so both believe to hold the dataset for one heartbeat at most. And since bytes are a
-function of sources and configuration, what the two put in between is the same, or is refused when
-publishing.
+The process that creates `runs/.lock-N` (`If-None-Match: *`) holds the dataset, where N is one more
+than the highest existing number. The server lets only one process create it. The holder rewrites
+its lock every few seconds and looks for a higher one. The lock of a holder that was killed does not
+change any more. Another run watches the lock for `LEASE_SECONDS` on its own monotonic clock, so no
+clock needs to be right, and then creates the next generation. If the old holder wakes up, it sees
+the higher lock and stops. Generations only grow, so both believe that they hold the dataset for at
+most one heartbeat. Files that both put meanwhile are equal, since their bytes depend only on
+sources and configuration; files that differ are refused when publishing.
 
 The lock of a dead process of this machine is taken over at once.
 """
@@ -35,10 +35,10 @@ RELEASED = b'{"released": true}\n'
 
 
 class Lockable(Storage, Protocol):
-    """A storage that can refuse to put a file over another one."""
+    """A storage that can refuse to replace a file."""
 
     def put_new(self, path: str, data: bytes) -> bool:
-        """Put a file if there is none; False if another process put one."""
+        """Put a file if there is none; return False if another process put one."""
         ...
 
 
@@ -70,10 +70,10 @@ class Lease:
 
     @contextmanager
     def held(self, report: Callable[[str], None]) -> Iterator[None]:
-        """Take the dataset, keep it for the block, and let it go.
+        """Hold the dataset for the block.
 
         Args:
-            report: called with what it waits for.
+            report: called with a message about the run that holds the lock.
 
         Raises:
             UsageError: another run is at work.
@@ -105,7 +105,7 @@ class Lease:
 
         Raises:
             UsageError: another run is at work.
-            StorageError: the store did not do for `LEASE_SECONDS` what it answered.
+            StorageError: for `LEASE_SECONDS` the store did not behave as it answered.
         """
         tried_since: float | None = None
         while True:
@@ -129,12 +129,12 @@ class Lease:
             time.sleep(_CONFIRM_SECONDS)
 
     def _create(self, generation: int) -> bool:
-        """Create a lock; returns whether it is ours, and the highest one."""
+        """Create a lock; return whether it is ours and has the highest number."""
         began = time.monotonic()
         if not self._storage.put_new(_path(generation), self._content()):
             return False
-        # Some servers look first and then write, so several processes may believe to be first:
-        # a moment later only one lock stands.
+        # Some servers check first and then write, so several processes may be told that they
+        # created the lock. A moment later the lock has the content of only one of them.
         time.sleep(_CONFIRM_SECONDS)
         if not self._is_ours(generation):
             return False
@@ -152,10 +152,10 @@ class Lease:
         return isinstance(content, dict) and content.get("token") == self._token
 
     def _wait_until_free(self, generation: int, report: Callable[[str], None]) -> bool:
-        """Watch a lock until it is released or expires; False if it was removed meanwhile.
+        """Watch a lock until it is released or expires; return False if it was removed meanwhile.
 
         Raises:
-            UsageError: its holder lives.
+            UsageError: the holder of the lock lives.
         """
         first: bytes | None = None
         deadline = time.monotonic() + LEASE_SECONDS
@@ -190,14 +190,14 @@ class Lease:
                 if latest > self._generation:
                     self._lost = f"another run took it over, generation {latest}"
                     return
-                # A lock that the listing leaves out is still ours if it reads so.
+                # The listing may leave our lock out, so its content decides.
                 if not self._is_ours(self._generation):
                     self._lost = "its lock is gone or another's"
                     return
                 self._storage.put(_path(self._generation), self._content())
                 self._renewed = began
             except TransientStorageError:
-                continue  # `require` bounds how long that may last
+                continue  # `require` limits how long this may go on
             except StorageError as error:
                 self._lost = str(error)
                 return

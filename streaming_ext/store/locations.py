@@ -1,4 +1,4 @@
-"""Paths and URLs as users write them: `~` expanded, impossible names and secrets refused."""
+"""Paths and URLs as users write them; impossible names and URLs with secrets are refused."""
 
 import re
 from collections.abc import Mapping
@@ -6,14 +6,14 @@ from pathlib import Path
 
 from streaming_ext.base.errors import UsageError
 
-LOCK_FOLDER = "runs"  # below the root of a dataset; also all that may differ between two runs
+LOCK_FOLDER = "runs"  # in a dataset; also holds everything that may differ between two runs
 
 
 def local_path(text: str | Path) -> Path:
-    """A path with `~` and `~user` expanded.
+    """Return a path with `~` and `~user` expanded.
 
     Raises:
-        UsageError: there is no such user, or no home folder.
+        UsageError: there is no such user, or the user has no home folder.
     """
     try:
         return Path(text).expanduser()
@@ -26,7 +26,7 @@ def local_path(text: str | Path) -> Path:
 
 
 def absolute(location: str | Path) -> str:
-    """A location that stays the same wherever the program goes: an absolute path, or a URL.
+    """Return a location that does not depend on the working folder: an absolute path, or a URL.
 
     Raises:
         UsageError: `~` is no user's home.
@@ -39,7 +39,7 @@ def require_possible_name(text: str) -> None:
     """Refuse a name that no file can have, or that no record of a run could hold.
 
     Raises:
-        UsageError: it is not UTF-8, or holds a zero byte.
+        UsageError: the name is not UTF-8, or holds a zero byte.
     """
     if "\0" in text:
         raise UsageError(f"{text!r} holds a zero byte, which no path can.")
@@ -48,13 +48,13 @@ def require_possible_name(text: str) -> None:
 
 
 def require_writable_name(text: str) -> None:
-    """Refuse a path as `require_possible_name` does, and a relative one for its folder.
+    """Refuse a path as `require_possible_name` does, also if the name of its folder is impossible.
 
     Args:
         text: a path, or a URL.
 
     Raises:
-        UsageError: it is impossible, or there is no such user.
+        UsageError: the name is impossible, or there is no such user.
     """
     require_possible_name(text)
     if "://" not in text and not is_utf8(str(local_path(text).absolute())):
@@ -65,26 +65,26 @@ def require_writable_name(text: str) -> None:
 
 
 def is_utf8(path: str) -> bool:
-    """Say whether a path of the system is text; other bytes come as surrogates."""
+    """Return whether a path from the system is UTF-8; other bytes are surrogates in it."""
     return not any("\ud800" <= character <= "\udfff" for character in path)
 
 
 def shown_path(path: str) -> str:
-    """A path with its bytes that are not UTF-8 as `\\\\xff`."""
+    """Return a path with each byte that is not UTF-8 shown as `\\\\xff`."""
     return repr(path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace"))
 
 
 _URL = re.compile(
     r"(?P<scheme>[A-Za-z0-9][A-Za-z0-9+.}-]*):}?/+(?P<authority>[^/]*)(?P<rest>.*)", re.DOTALL
 )
-_PATHS = {"file", "local"}  # name no host
+_PATHS = {"file", "local"}  # schemes without a host
 _PORT = re.compile(r"[^:]*|[^:]*:\d+|\[[0-9a-fA-F:.]*\](:\d+)?")
-# '?' is a wildcard in a pattern of sources; a query has an '=' after it.
+# In a pattern of sources '?' is a wildcard; only a query has an '=' after it.
 _QUERY = re.compile(r"\?[^/]*=|#[^/]*=")
 
 
 def _secret_in(text: str) -> tuple[str, str] | None:
-    """The scheme of a URL and what it must not hold; None if it is all right."""
+    """Return the scheme of a URL and the kind of secret in it; None if there is no secret."""
     # The braces of a pattern may hold whole URLs: {s3://one/x,s3://other/y}.
     alternatives = re.split("[{,]", text) if "{" in text else []
     for part in (text, *alternatives):
@@ -100,7 +100,7 @@ def _secret_in(text: str) -> tuple[str, str] | None:
 
 
 def holds_secret(text: str) -> bool:
-    """Say whether a text is a URL with credentials or a query in it."""
+    """Return whether a text is a URL with credentials or a query in it."""
     return _secret_in(text) is not None
 
 
@@ -112,7 +112,7 @@ def require_no_secret(text: str, option: str) -> None:
         option: the name of the option, for the message.
 
     Raises:
-        UsageError: repeats nothing of the URL but its scheme.
+        UsageError: the URL holds a secret; the message repeats only the scheme.
     """
     if found := _secret_in(text):
         scheme, problem = found
@@ -127,7 +127,7 @@ def require_no_secrets(given: object, option: str) -> None:
     """Refuse such a URL anywhere in a value: a text, or lists and mappings of texts.
 
     Raises:
-        UsageError: as `require_no_secret`.
+        UsageError: see `require_no_secret`.
     """
     if isinstance(given, str):
         require_no_secret(given, option)

@@ -13,14 +13,14 @@ TIMEOUT_VARIABLE = "SHARDMILL_STORAGE_TIMEOUT"
 _TIMEOUT_SECONDS = 30.0
 _CONNECT_SECONDS = 10.0
 _TRAINING_SECONDS = 30.0  # for which training retries a file, at the default timeout
-_MAX_WAIT_SECONDS = 300.0  # that a server may ask for with Retry-After
+_MAX_WAIT_SECONDS = 300.0  # the longest Retry-After of a server that is waited for
 _SECONDS = re.compile(r"[0-9]{1,9}")
-# Not the module's own generator: its state belongs to the training script, and forks share it.
+# The generator of `random` belongs to the training script, and forks share its state.
 _JITTER = random.SystemRandom()
 
 
 def timeout_seconds() -> float:
-    """Seconds for which a server may stay silent.
+    """Return the seconds for which a server may stay silent.
 
     Raises:
         UsageError: the environment variable holds no valid number.
@@ -29,7 +29,7 @@ def timeout_seconds() -> float:
 
 
 def seconds_of(variable: str, default: float, *, least: float = 0) -> float:
-    """The seconds that an environment variable gives.
+    """Return the seconds in an environment variable.
 
     Args:
         variable: the name of the variable.
@@ -37,7 +37,7 @@ def seconds_of(variable: str, default: float, *, least: float = 0) -> float:
         least: exclusive lower bound.
 
     Raises:
-        UsageError: it is no number between `least` and 3600.
+        UsageError: the variable holds no number between `least` and 3600.
     """
     text = os.environ.get(variable, "")
     try:
@@ -50,12 +50,12 @@ def seconds_of(variable: str, default: float, *, least: float = 0) -> float:
 
 
 def connect_seconds(timeout: float) -> float:
-    """Seconds that a connection may take to open, given those for which a server may be silent."""
+    """Return the seconds for opening a connection, given those for which a server may be silent."""
     return min(timeout, _CONNECT_SECONDS)
 
 
 def patience() -> float:
-    """The factor of all pauses: 1 at the default timeout and above, less below."""
+    """Return the factor of all pauses: 1 at the default timeout or above, less below it."""
     return min(1.0, timeout_seconds() / _TIMEOUT_SECONDS)
 
 
@@ -64,10 +64,10 @@ class Retry:
     """The number of attempts of a request, and the pauses between them.
 
     Attributes:
-        attempts: at most; more only during the first `seconds`.
-        silences: attempts that may end without any answer.
+        attempts: the largest number of attempts, except during the first `seconds`.
+        silences: the number of attempts that may end without any answer.
         first_pause: seconds before the second attempt; doubles up to `longest_pause`, with jitter.
-        seconds: the time during which a request is retried whatever the number of attempts.
+        seconds: the time in which a request is retried regardless of the number of attempts.
     """
 
     attempts: int = 7
@@ -78,22 +78,22 @@ class Retry:
 
     @classmethod
     def usual(cls) -> "Retry":
-        """The policy of sources and outputs; short timeouts shorten the pauses."""
+        """Return the policy for sources and outputs; short timeouts shorten the pauses."""
         return cls(first_pause=0.5 * patience(), longest_pause=10.0 * patience())
 
     @classmethod
     def training(cls, retries: int, *, waited: float = 0.0) -> "Retry":
-        """The policy of a file that training waits for: `retries`, and at least half a minute.
+        """Return the policy for a file that training waits for: retry for at least half a minute.
 
         Args:
             retries: further attempts after the first; 0 for a single attempt.
-            waited: seconds of the half minute that have passed already.
+            waited: seconds of the half minute that have already passed.
         """
         seconds = _TRAINING_SECONDS * patience() - waited if retries else 0.0
         return replace(cls.usual(), attempts=1 + retries, silences=1 + retries, seconds=seconds)
 
     def pause(self, attempt: int) -> float:
-        """Seconds to wait after attempt 0, 1, ..."""
+        """Return the seconds to wait after attempt 0, 1, ..."""
         pause: float = min(self.first_pause * 2 ** min(attempt, 30), self.longest_pause)
         return pause * _JITTER.uniform(0.5, 1.0)
 
@@ -103,7 +103,7 @@ class Attempts:
 
     Args:
         retry: the policy.
-        deadline: on the monotonic clock; no attempt starts after it.
+        deadline: the time after which no attempt starts, on the monotonic clock.
     """
 
     def __init__(self, retry: Retry, *, deadline: float | None = None) -> None:
@@ -116,14 +116,14 @@ class Attempts:
         """Pause before the next attempt.
 
         Raises:
-            TransientStorageError: there is none; with the number of attempts.
+            TransientStorageError: there is no next attempt; the message has the number of attempts.
         """
         self.last = error
         self._count += 1
         self._silences += error.silent
         left = self._retry.seconds - (time.monotonic() - self._started)
         pause = self._retry.pause(self._count - 1)
-        if self._count >= self._retry.attempts:  # the last attempt ends with the seconds
+        if self._count >= self._retry.attempts:  # the last attempt starts when the seconds end
             pause = min(pause, left)
         pause = max(pause, error.asks_to_wait)
         message = f"{error} (tried {self._count} times)"
@@ -145,7 +145,7 @@ class Attempts:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that a server asks to wait; 0 if it names none, or a date."""
+    """Return the seconds that a server asks to wait; 0 if it names none, or a date."""
     headers = {name.lower(): value for name, value in headers.items()}
     text = headers.get("retry-after", "").strip()
     return float(text) if _SECONDS.fullmatch(text) else 0.0

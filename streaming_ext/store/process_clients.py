@@ -1,8 +1,8 @@
 """Clients that hold connections and locks: made once per process, never used after a fork.
 
 Two processes that read from one connection get each other's bytes, and a lock that another thread
-held while its process forked is never released in the child. So code that needs a client requests
-it here each time, and stores none.
+holds during a fork is never released in the child. So code that needs a client calls
+`client_of_process` each time, and does not store the client.
 """
 
 import os
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 Client = TypeVar("Client")
 
-# The environment that clients read when they are made: after a change they are made anew.
+# Environment variables that clients read when they are made; a change makes a new client.
 _SETTINGS = (
     "AWS_",
     "AZURE_",
@@ -29,9 +29,9 @@ _SETTINGS = (
 )
 
 
-# Clients by their settings, with a lock. Those of this process are the last. Those of the processes
-# that it was forked from are kept: a worker that drops its copy of a client closes connections, and
-# may remove them from a poll set that both processes use.
+# Clients by their settings, with a lock. The last entry belongs to this process, the others to the
+# processes from which it was forked. They are kept, because a worker that drops its copy of a
+# client closes connections, and may remove them from a poll set that both processes use.
 _clients: list[tuple[threading.Lock, dict[str, Any]]] = [(threading.Lock(), {})]
 os.register_at_fork(after_in_child=lambda: _clients.append((threading.Lock(), {})))
 
@@ -41,12 +41,12 @@ def client_of_process(
     make: Callable[[], Client],
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> Client:
-    """This process's client of a server, made on first use.
+    """Return this process's client of a server, made on first use.
 
     Args:
-        server: the values that the client depends on, such as scheme and bucket.
-        make: makes it.
-        options: the options of the user; it depends on them too.
+        server: the values on which the client depends, such as scheme and bucket.
+        make: a function that makes the client.
+        options: the options of the user, on which the client also depends.
     """
     settings = sorted(pair for pair in os.environ.items() if pair[0].upper().startswith(_SETTINGS))
     key = repr((server, sorted(options.items()), settings))

@@ -1,7 +1,8 @@
-"""Redirects: a server on the Internet must not send us into a private network.
+"""A guard against redirects: a server on the Internet must not send us into a private network.
 
-The user chooses a source's URL, but its server chooses the target of a redirect. One from a public
-host to loopback, link-local or private addresses is refused, and so is one from https to http.
+The user chooses a source's URL, but its server chooses the target of a redirect. A redirect from a
+public host to a loopback, link-local or private address is refused, and so is one from https to
+http.
 """
 
 import ipaddress
@@ -18,17 +19,17 @@ VARIABLE = "SHARDMILL_ALLOW_PRIVATE_REDIRECTS"
 
 
 class RedirectGuard:
-    """Checks every answer; `seen` is an httpx event hook."""
+    """A check of every answer; `seen` is an httpx event hook."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._led_to: set[str] = set()  # hosts that a public one led to
+        self._led_to: set[str] = set()  # hosts to which public hosts redirected
 
     def seen(self, response: httpx.Response) -> None:
-        """Refuse an answer that leads, or has led, to an address that no public host may name.
+        """Refuse an answer that redirects, or came by a redirect, to a forbidden address.
 
         Raises:
-            SourceError: naming both ends.
+            SourceError: the message names the forbidden redirect.
         """
         if os.environ.get(VARIABLE) == "1":
             return
@@ -36,7 +37,7 @@ class RedirectGuard:
         with self._lock:
             was_led_to = url.host in self._led_to
         if was_led_to and (peer := _peer(response)) is not None and not peer.is_global:
-            # The name had a public address at first, and another one a moment later.
+            # The name had a public address when it was checked, and another one a moment later.
             raise SourceError(
                 f"{_short(url)}: a redirect led to this host, and it is at {peer}, an address of "
                 f"this machine or network. Set {VARIABLE}=1 to allow it."
@@ -62,7 +63,7 @@ class RedirectGuard:
 
 
 def addresses_of(host: str) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
-    """The addresses of a host; none if it cannot be resolved here, as behind a proxy."""
+    """Return the addresses of a host; none if it cannot be resolved here, as behind a proxy."""
     try:
         return [_address(host)]
     except ValueError:
@@ -82,7 +83,7 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
 
 
 def _peer(response: httpx.Response) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that answered; None if a proxy is used."""
+    """Return the address that answered; None if a proxy is used."""
     stream = response.extensions.get("network_stream")
     if stream is None or getproxies():
         return None
@@ -91,6 +92,6 @@ def _peer(response: httpx.Response) -> ipaddress.IPv4Address | ipaddress.IPv6Add
 
 
 def _short(url: httpx.URL) -> str:
-    """A URL without its secrets: signed links hold keys in their query."""
+    """Return a URL without its query, which holds keys in signed links."""
     text = f"{url.scheme}://{url.host}{f':{url.port}' if url.port else ''}{url.path}"
     return text.encode("unicode_escape").decode() if not text.isprintable() else text

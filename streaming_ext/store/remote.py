@@ -1,4 +1,4 @@
-"""Reading the files of a published dataset: in bounded time, with the true reason of a failure."""
+"""Reading of the files of a published dataset, with a time limit and the true cause of failures."""
 
 import re
 import threading
@@ -31,16 +31,16 @@ _ACCOUNT = re.compile(
 def within(
     seconds: float, work: Callable[[], Result], *, what: str, attempts: Attempts | None = None
 ) -> Result:
-    """Run `work` and give up waiting after `seconds`: a stuck client must not stop training.
+    """Run `work`, but wait at most `seconds`, since a stuck client must not stop training.
 
     Args:
         seconds: the time limit, from now.
-        work: the function.
-        what: the subject of the work, for the message.
-        attempts: those of `work`; their last failure stands in the message.
+        work: the function to run.
+        what: name of the file that `work` reads, for the message.
+        attempts: the attempts of `work`; the message includes their last failure.
 
     Raises:
-        TransientStorageError: it took longer.
+        TransientStorageError: `work` took longer.
     """
     results: list[Result] = []
     failures: list[BaseException] = []
@@ -73,10 +73,11 @@ class Remote:
 
     Attributes:
         url: a path, or any URL that fsspec opens.
-        options: the user's `storage_options`. Those that a client of ours does not take, and other
-            schemes than those of object stores, go to fsspec.
-        retries: further attempts after a failure that may pass; with any, at least half a minute.
-        timeout: seconds for one file, all attempts together.
+        options: the user's `storage_options`. fsspec reads the dataset if our client does not take
+            all of them, or if the scheme is not one of an object store.
+        retries: further attempts after a failure that may pass; unless 0, reading is retried for at
+            least half a minute.
+        timeout: seconds for all attempts to read one file.
     """
 
     url: str
@@ -91,7 +92,7 @@ class Remote:
 
     @property
     def path(self) -> Path | None:
-        """The folder, if this is one on a mounted disk."""
+        """The folder of a dataset on a mounted disk; None for others."""
         scheme, separator, rest = self.url.partition("://")
         if not separator:
             return Path(self.url)
@@ -100,13 +101,14 @@ class Remote:
     def read(
         self, name: str, *, limit: int, seconds: float | None = None, waited: float = 0.0
     ) -> bytes:
-        """The bytes of a file, at most `limit` and one more to show that there are more.
+        """Read a file, but at most `limit` bytes and one more, which shows that there are more.
 
         Args:
             name: the name of the file, below the root.
-            limit: bytes.
-            seconds: the time limit of all attempts, in place of `timeout`.
-            waited: seconds for which others on this machine tried in vain while this one waited.
+            limit: the limit in bytes.
+            seconds: the time limit of all attempts, instead of `timeout`.
+            waited: seconds for which another process of this machine tried in vain while this one
+                waited.
 
         Raises:
             FileMissingError: there is no such file.
@@ -131,10 +133,10 @@ class Remote:
         return within(seconds, read, what=where, attempts=attempts)
 
     def read_checked(self, name: str, checked: Callable[[bytes], Result], *, limit: int) -> Result:
-        """Return the result of `checked` for a file, which is fetched once more if it came damaged.
+        """Return the result of `checked` for a file; fetch the file once more if it is damaged.
 
         Raises:
-            CorruptDatasetError: by `checked`, twice.
+            CorruptDatasetError: `checked` raised it twice.
         """
         try:
             return checked(self.read(name, limit=limit))
@@ -142,7 +144,7 @@ class Remote:
             return checked(self.read(name, limit=limit))
 
     def _bucket(self) -> "tuple[Bucket, str] | None":
-        """The bucket and the prefix in it; None if fsspec or the disk is to be read."""
+        """Return the bucket and the prefix in it; None if fsspec or the disk is used instead."""
         if self.path is not None:
             return None
         from streaming_ext.store.buckets import OBJECT_STORES, Bucket, split_url, store_type
@@ -154,7 +156,7 @@ class Remote:
         scheme = url.partition("://")[0]
         if scheme not in OBJECT_STORES or not options.keys() <= store_type(scheme).OPTIONS:
             return None
-        # A connection that hangs leaves time for another one.
+        # If a connection hangs, this leaves time for another one.
         timeout = min(timeout_seconds(), self.timeout / 3)
         scheme, name, prefix = split_url(url)
         return Bucket(scheme=scheme, name=name, timeout=timeout, options=options), prefix
@@ -176,7 +178,7 @@ class Remote:
     def _open(self) -> tuple[Any, str]:
         import fsspec
 
-        # fsspec's own memory of instances would make one for each thread.
+        # fsspec's own cache would make an instance per thread.
         made: tuple[Any, str] = fsspec.core.url_to_fs(
             self.url, skip_instance_cache=True, **self.options
         )

@@ -1,4 +1,4 @@
-"""S3, and the stores that speak its API, through botocore."""
+"""S3 and stores with its API, through botocore."""
 
 import base64
 import functools
@@ -13,7 +13,7 @@ from streaming_ext.base.errors import StorageError, TransientStorageError
 from streaming_ext.store.buckets import ObjectInfo, Store, complete_headers, require_span
 from streaming_ext.store.patience import connect_seconds
 
-# A file of up to twice this size is one request: a kill leaves no open upload.
+# A file of up to twice this size is put with one request, so a kill leaves no open upload.
 CHUNK_BYTES = 64 * 2**20
 _CHUNKS_AT_ONCE = 4
 NO_MD5 = "SHARDMILL_ETAG_IS_NO_MD5"  # "1" for a store whose ETags only look like MD5s
@@ -28,7 +28,7 @@ _CLIENT_OPTIONS = {
 
 
 class S3(Store):
-    """One bucket; options are named as s3fs names them."""
+    """One bucket; the names of the options are those of s3fs."""
 
     OPTIONS = frozenset({*_CLIENT_OPTIONS, "client_kwargs", "config_kwargs", "profile", "anon"})
 
@@ -52,12 +52,12 @@ class S3(Store):
             name: options[ours] for ours, name in _CLIENT_OPTIONS.items() if ours in options
         }
         self._client = session.create_client("s3", config=config, **settings, **further)
-        # botocore loops for ever if the connection closes inside "100 Continue".
+        # With this header, botocore loops for ever if the connection closes in "100 Continue".
         self._client.meta.events.register("before-sign.s3", _without_expect)
         self._bucket = bucket
 
     def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """ListObjectsV2."""
+        """Send ListObjectsV2."""
         pages = self._client.get_paginator("list_objects_v2")
         for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
             if "IsTruncated" not in page:
@@ -72,7 +72,7 @@ class S3(Store):
                 yield entry["Key"], ObjectInfo(size=int(entry["Size"]), version=f"etag:{etag}")
 
     def read(self, key: str, span: tuple[int, int] | None, version: str | None) -> bytes:
-        """GetObject with `If-Match`."""
+        """Send GetObject with `If-Match`."""
         options: dict[str, str] = {}
         if span is not None:
             options["Range"] = f"bytes={span[0]}-{span[1] - 1}"
@@ -87,7 +87,7 @@ class S3(Store):
         return data
 
     def headers(self, key: str) -> Mapping[str, str]:
-        """HeadObject; an ETag that is an MD5 as `content-md5`."""
+        """Send HeadObject; an ETag that is an MD5 becomes `content-md5`."""
         head = self._client.head_object(Bucket=self._bucket, Key=key, ChecksumMode="ENABLED")
         headers: dict[str, str] = head["ResponseMetadata"]["HTTPHeaders"]
         encrypted = "SSECustomerAlgorithm" in head or str(
@@ -100,7 +100,7 @@ class S3(Store):
         return headers
 
     def put(self, key: str, data: bytes | Path, *, new: bool) -> None:
-        """PutObject with `If-None-Match: *` if `new`; of a large file a multipart upload."""
+        """Send PutObject, with `If-None-Match: *` if `new`; upload a large file in parts."""
         with complete_headers():
             if isinstance(data, Path):
                 with self._transfers() as transfers:
@@ -113,13 +113,13 @@ class S3(Store):
                 _ = answer["ETag"]
 
     def copy(self, bucket: str, key: str, to: str) -> bool:
-        """CopyObject, or UploadPartCopy of a large object."""
+        """Send CopyObject, or UploadPartCopy for a large object."""
         with complete_headers(), self._transfers() as transfers:
             transfers.copy({"Bucket": bucket, "Key": key}, self._bucket, to).result()
         return True
 
     def remove(self, key: str) -> None:
-        """DeleteObject."""
+        """Send DeleteObject."""
         self._client.delete_object(Bucket=self._bucket, Key=key)
 
     def _transfers(self) -> Any:
@@ -140,7 +140,7 @@ def _without_expect(request: Any, **_: Any) -> None:
 
 @functools.cache
 def _loader(path: str | None) -> Any:
-    """The reader of botocore's data files, which keeps what it read."""
+    """Return the reader of botocore's data files, which keeps what it read."""
     from botocore.loaders import create_loader  # type: ignore[import-untyped]
 
     return create_loader(path)

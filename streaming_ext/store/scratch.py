@@ -12,14 +12,14 @@ from pathlib import Path
 from streaming_ext.base.errors import ScratchError, StorageError, UsageError, reason_of
 from streaming_ext.store.locations import is_utf8, shown_path
 
-SCRATCH_MARK = ".shardmill-scratch"  # in folders for work in progress, never in a dataset
+SCRATCH_MARK = ".shardmill-scratch"  # a file in folders for work in progress, never in a dataset
 
 
 def temporary_folder() -> Path:
-    """The system's folder for temporary files.
+    """Return the system's folder for temporary files.
 
     Raises:
-        UsageError: its name is not UTF-8.
+        UsageError: the folder's name is not UTF-8.
     """
     folder = tempfile.gettempdir()
     if not is_utf8(folder):
@@ -35,8 +35,8 @@ def writing_scratch(path: Path) -> Iterator[None]:
     """Turn an error of the disk into one that names the file or folder.
 
     Raises:
-        ScratchError: the disk is full, or does not let this user write.
-        OSError: it is about a file elsewhere.
+        ScratchError: the disk is full, or this user may not write to it.
+        OSError: the error is about a file elsewhere.
     """
     try:
         yield
@@ -49,13 +49,13 @@ def writing_scratch(path: Path) -> Iterator[None]:
 
 @contextmanager
 def new_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A folder of its own for work in progress, which is removed at the end of the block.
+    """Make a new folder for work in progress, which is removed at the end of the block.
 
     Args:
         parent: the folder around it; the system's folder for temporary files by default.
 
     Raises:
-        ScratchError: the disk is full, or does not let this user write.
+        ScratchError: the disk is full, or this user may not write to it.
     """
     parent = parent or temporary_folder()
     with (
@@ -66,10 +66,10 @@ def new_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 def user_scratch() -> Path:
-    """A folder of the user's own in the temporary folder.
+    """Return the user's own folder in the temporary folder; make it if it is missing.
 
     Raises:
-        StorageError: it cannot be made, or is somebody else's.
+        StorageError: the folder cannot be made, or belongs to someone else.
         UsageError: the temporary folder's name is not UTF-8.
     """
     folder = temporary_folder() / f"shardmill-{os.getuid()}"
@@ -84,15 +84,16 @@ def user_scratch() -> Path:
 def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
     """Make a folder for work in progress, or empty the one that a killed run left.
 
-    Its name follows from the output's, so it may exist for another reason: only a folder of this
-    user that was made for such work is emptied, and no link is followed.
+    The folder's name follows from the output's, so it may exist for another reason. Only a folder
+    of this user that was made for such work is emptied, and no link is followed.
 
     Args:
         folder: the folder to make or to empty.
         keep: folders in it that stay.
 
     Raises:
-        ScratchError: it is a link, another user's or holds other files, or it cannot be written.
+        ScratchError: the folder is a link, belongs to another user, holds other files, or is not
+            writable.
     """
     with writing_scratch(folder):
         _take(folder)
@@ -106,14 +107,14 @@ def take_scratch(folder: Path, *, keep: Collection[Path] = ()) -> None:
 
 
 def remove_scratch(folder: Path) -> None:
-    """Remove a folder for work in progress; one that must not be emptied stays."""
+    """Remove a folder for work in progress, unless it must not be emptied."""
     with suppress(OSError):
         if _may_be_emptied(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _take(folder: Path) -> None:
-    """Make a folder, or make sure that it is one for work in progress."""
+    """Make a folder, or make sure that an existing one is for work in progress."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -135,13 +136,13 @@ def _may_be_emptied(folder: Path) -> bool:
 
 @contextmanager
 def own_folder(parent: Path, name: str) -> Iterator[Path]:
-    """A new folder that is removed at the end of the block; several processes may share the parent.
+    """Make a folder that is removed at the end of the block; processes may share the parent.
 
-    A killed process leaves its folder: the next one removes it. A lock beside a folder shows
-    whether its process lives.
+    If a process is killed, the next one removes its folder. A lock beside a folder shows whether
+    its process lives.
 
     Raises:
-        StorageError: the parent is not this user's own, or cannot be written.
+        StorageError: the parent does not belong to this user, or is not writable.
     """
     folder, lock = parent / name, parent / f"{name}.lock"
     try:
