@@ -1,1 +1,1 @@
-"""From the documents of a part to its shards."""
+"""Writing of datasets: from the documents of a part to its shards."""

@@ -1,7 +1,7 @@
 """A dataset in a local folder, made by all the threads and processes of a machine that need it.
 
-Each takes parts that no other works on. A part counts when its record exists, the dataset when its
-manifest exists: a process that was killed resumes when it is started again.
+Each of them takes parts on which no other works. A part counts if its record exists, and the
+dataset counts if its manifest exists, so a process that was killed resumes when it starts again.
 """
 
 import logging
@@ -43,14 +43,14 @@ from streaming_ext.writing.tokenize import emptied, make_part
 
 _log = logging.getLogger(__name__)
 WORK_FOLDER: Final = ".making"  # work in progress, removed when the dataset is complete
-_SHOWN: Final = 0.5  # seconds between two looks at the progress
-_PAUSE: Final = 0.05  # seconds between looks whether another process is done
-_MOST_BYTES_PER_TOKEN: Final = 6.0  # of text: few tokenizers reach it
-_LEAST_PACKED: Final = 0.5  # of the size of tokens
+_SHOWN: Final = 0.5  # seconds between two updates of the progress
+_PAUSE: Final = 0.05  # seconds between two checks whether another process is done with a part
+_MOST_BYTES_PER_TOKEN: Final = 6.0  # bytes of text per token that few tokenizers reach
+_LEAST_PACKED: Final = 0.5  # compressed size of tokens as a fraction of their size, at least
 
 
 class DatasetMaker:
-    """The work of one process at a dataset."""
+    """The work of one process on a dataset."""
 
     def __init__(
         self,
@@ -62,12 +62,13 @@ class DatasetMaker:
         engine: Literal["auto", "reference"],
         threads: int,
     ) -> None:
-        """Name the work.
+        """Set up the work.
 
         Args:
-            folder: the folder of this dataset; its name holds a hash of all that decides the bytes.
+            folder: the folder of this dataset; its name holds a hash of everything that decides its
+                bytes.
             spec: the specification of the dataset.
-            parts: all of them.
+            parts: all parts of the dataset.
             tokenizer: the tokenizer of the text.
             engine: see `choose_engine`.
             threads: the number of threads of this process.
@@ -78,18 +79,18 @@ class DatasetMaker:
         self._storage = LocalStorage(folder)
         self._compression = Compression.parse(spec.compression)
         self._stop = threading.Event()
-        self._done: dict[int, float] = {}  # bytes of each part
+        self._done: dict[int, float] = {}  # bytes of each part that are done
 
     def make(self, *, limit: int | None = None) -> None:
-        """Return when the dataset is complete.
+        """Make the dataset, together with other processes; return when it is complete.
 
         Args:
-            limit: bytes that training may unpack of it at a time.
+            limit: the bytes of the dataset that training may have unpacked at a time.
 
         Raises:
-            SourceError: a file is damaged or changed; names it.
+            SourceError: a file is damaged or changed; the message names it.
             UsageError: the files cannot be used; see `look_into`.
-            StorageError: the disk is too small or cannot be written to, or a server refuses.
+            StorageError: the disk is too small or not writable, or a server refuses.
         """
         if (self._folder / MANIFEST).exists():
             return
@@ -105,7 +106,7 @@ class DatasetMaker:
         todo = deque(self._parts)
 
         def work(thread: int) -> None:
-            # What an engine remembers of words is memory of the thread that works with it.
+            # Each thread has its own engine, because the engine's cache of words is not shared.
             engine = choose_engine(self._tokenizer, engine=self._engine)
             if is_first and thread == 0:
                 for line in filter(None, (self._tokenizer.note, in_words(engine))):
@@ -115,7 +116,7 @@ class DatasetMaker:
             while not self._stop.is_set():
                 try:
                     part = todo.popleft()
-                except IndexError:  # other threads have the rest
+                except IndexError:  # other threads work on the rest
                     return
                 try:
                     if self._is_made(part, engine, memories):
@@ -132,7 +133,7 @@ class DatasetMaker:
             ]
             try:
                 self._wait(working)
-            finally:  # the others end, if one failed or a signal came
+            finally:  # if a thread failed or a signal came, the other threads end
                 self._stop.set()
         for each in working:
             each.result()
@@ -141,13 +142,13 @@ class DatasetMaker:
                 self._publish()
 
     def _alone(self) -> AbstractContextManager[None]:
-        """Hold the folder against all others that need the dataset."""
+        """Hold the folder against all other processes and threads that need the dataset."""
         return alone(self._folder / ".lock", patience=-1, what=str(self._folder))
 
     def _wait(self, working: Sequence[Future[None]]) -> None:
-        """Show the progress of all processes until the threads end, or one fails.
+        """Show the progress of all processes until the threads end, or one of them fails.
 
-        Of several processes of a machine the first one shows it.
+        If a machine has several processes, only the first one shows it.
         """
         others = os.environ.get("LOCAL_RANK", "0") != "0"
         size = sum(part.size for part in self._parts)
@@ -160,7 +161,7 @@ class DatasetMaker:
                 bar.update(round(sum(tuple(self._done.values()))) - bar.n)
 
     def _is_made(self, part: Part, engine: Engine, memories: Memories) -> bool:
-        """Make a part, unless another process is at it."""
+        """Make a part, unless another process works on it; return whether the part is made."""
         record = self._folder / record_path(part.number)
         if record.exists():
             return True
@@ -221,7 +222,7 @@ class DatasetMaker:
         """Refuse to start if the dataset does not fit.
 
         Raises:
-            StorageError: naming the needed and the free space.
+            StorageError: the message names the needed and the free space.
         """
         needed, free = self._needed_bytes(limit), self._storage.free_bytes()
         if free is not None and needed > free:
@@ -232,7 +233,7 @@ class DatasetMaker:
             )
 
     def _needed_bytes(self, limit: int | None) -> float:
-        """Bytes that the shards take at least, and those that training unpacks."""
+        """Estimate the least bytes for the shards and for those that training unpacks."""
         size = sum(part.size for part in self._parts)
         raw = size / _MOST_BYTES_PER_TOKEN * np.dtype(self._spec.dtype).itemsize
         if self._compression is None:
@@ -241,11 +242,11 @@ class DatasetMaker:
 
 
 def copy_dataset(source: LocalStorage, target: Storage) -> None:
-    """Put a dataset elsewhere as it is, the manifest last; existing parts stay.
+    """Copy a dataset to another storage, the manifest last; parts that exist there stay.
 
     Raises:
         UsageError: the target holds another dataset.
-        StorageError: the target cannot be written to.
+        StorageError: the target is not writable.
     """
     target.create()
     with target.exclusive():

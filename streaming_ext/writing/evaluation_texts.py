@@ -1,4 +1,4 @@
-"""Evaluation texts, and the documents that hold an n-gram of their words."""
+"""Evaluation texts, and the search for documents that hold an n-gram of their words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,19 +33,19 @@ from streaming_ext.text.word_ngrams import (
 )
 from streaming_ext.writing.part_documents import PartDocuments, fetch_part
 
-_SPARE_BITS: Final = 4  # of 16 slots, n-grams take one
-_TEXT_BITS: Final = 32  # of the number of an evaluation text
+_SPARE_BITS: Final = 4  # n-grams take at most one of 16 slots
+_TEXT_BITS: Final = 32  # for the number of an evaluation text
 _SHOWN: Final = 60  # characters of a text
-_BLOCK_BYTES: Final = 2**18  # of texts whose ids are looked at together
+_BLOCK_BYTES: Final = 2**18  # of texts whose ids are searched together
 
 
 @dataclass(frozen=True)
 class HashSet:
-    """Some hashes, ascending, and flags of their lower bits.
+    """Some hashes in ascending order, and a table that flags their lower bits.
 
     Attributes:
-        values: (hashes,).
-        flags: eight to a byte, so that they stay in the cache of a processor: (slots / 8,).
+        values: the hashes, (hashes,).
+        flags: eight flags per byte, so that they stay in a processor's cache, (slots / 8,).
     """
 
     values: Hashes | Sums
@@ -53,22 +53,22 @@ class HashSet:
 
     @classmethod
     def of(cls, values: Hashes | Sums) -> "HashSet":
-        """Flag the bits of hashes, which ascend."""
+        """Flag the lower bits of hashes, which must be in ascending order."""
         slots = np.zeros(2 ** ((len(values) - 1).bit_length() + _SPARE_BITS), np.bool_)
         slots[values & np.uint32(len(slots) - 1)] = True
         return cls(values, np.packbits(slots, bitorder="little"))
 
     def maybe(self, wanted: Hashes | Sums) -> Ints:
-        """The positions of those that may be among the hashes: all others are not."""
+        """Return the positions of wanted hashes that may be in the set; the others are not."""
         slots = wanted.astype(np.uint32, copy=False) & np.uint32(8 * len(self.flags) - 1)
         flags = taken(self.flags, slots >> 3) >> (slots & 7).astype(np.uint8) & 1
         return np.flatnonzero(flags.view(np.bool_))
 
     def find(self, wanted: Hashes | Sums) -> tuple[Ints, Ints]:
-        """Find those that are among the hashes.
+        """Find the wanted hashes that are in the set.
 
         Returns:
-            their positions, and the first position among the hashes of each: (found,) each.
+            Their positions in `wanted`, and their first positions in `values`: (found,) each.
         """
         maybe = self.maybe(wanted)
         is_known, at = look_up(self.values, wanted[maybe])
@@ -80,12 +80,12 @@ class EvaluationTexts:
     """Some texts, and the n-grams of their words.
 
     Attributes:
-        rule: the entry of a specification that pins them.
+        rule: the entry of a specification that identifies the texts.
         names: the location and the beginning of each text, for people.
-        hashes: every n-gram of every text, in the order of their hashes.
-        owners: the number of the text of each, (n-grams,).
-        sums: the sums of the characters of the n-grams, which do not see their order.
-        chunks: the same sums of fewer consecutive words; see `_chunk`.
+        hashes: the hashes of all n-grams of all texts.
+        owners: the number of the text that holds each n-gram, (n-grams,).
+        sums: the sum of the characters of each n-gram, which does not depend on their order.
+        chunks: the sums of the characters of fewer consecutive words; see `_chunk`.
     """
 
     rule: ExcludedTexts
@@ -102,14 +102,14 @@ class EvaluationTexts:
         """Read the texts.
 
         Args:
-            sources: their files.
+            sources: the files of the texts.
             columns: the columns of a text.
             words: the number of words of an n-gram.
-            mark_only: documents that hold one stay.
+            mark_only: True if documents that hold an n-gram stay.
 
         Raises:
             SourceError: a file is damaged or changed.
-            UsageError: a file lacks the columns, or no text has as many words.
+            UsageError: a file lacks the columns, or no text has enough words.
         """
         options = ReadOptions(columns=columns)
         try:
@@ -173,10 +173,11 @@ class EvaluationTexts:
 
         Args:
             texts: the texts of the documents, without nulls.
-            suspects: a mask of the documents that may hold one, (documents,); None for all.
+            suspects: a mask of the documents to search, (documents,); None for all.
 
         Returns:
-            the number of a document and of an evaluation text in it, each pair once: (pairs,) each.
+            The numbers of a document and of an evaluation text in it, each pair once: (pairs,)
+            each.
         """
         rows = np.arange(len(texts)) if suspects is None else np.flatnonzero(suspects)
         if len(rows) < len(texts):
@@ -190,14 +191,14 @@ class EvaluationTexts:
         return pairs >> _TEXT_BITS, pairs & (2**_TEXT_BITS - 1)
 
     def suspects(self, words: TokenWords, texts: pa.LargeStringArray, encoded: Encoded) -> Flags:
-        """Find the documents that may hold an n-gram, by their ids: a mask, (documents,).
+        """Find the documents that may hold an n-gram, by their ids; return a mask, (documents,).
 
         Args:
             words: the words of the tokenizer's tokens.
             texts: the texts of the documents, without nulls.
-            encoded: their ids.
+            encoded: the ids of the documents.
         """
-        # Long texts are cut, maybe in a word, before their words are hashed.
+        # Long texts are always searched, because they are cut, maybe in a word, before hashing.
         found: Flags = np.diff(text_buffers(texts)[1]) > SEGMENT
         for start, end in cut_by_bytes(texts, _BLOCK_BYTES):
             if found[start:end].all():
@@ -217,13 +218,13 @@ class EvaluationTexts:
         return found
 
     def _candidates(self, before: Sums) -> Ints:
-        """The positions of the words that may begin an n-gram which is looked for.
+        """Find the positions of the words that may begin an n-gram of an evaluation text.
 
-        Only chunks are looked up, and not all of them. With n-grams of 13 words and chunks of 5,
-        those that begin with each ninth word are enough: one of them lies in every n-gram.
+        Only some chunks are looked up. With n-grams of 13 words and chunks of 5 words, the chunks
+        that begin at every ninth word are enough: every n-gram holds one of them.
 
         Args:
-            before: the sum of the characters before each word, and of all: (words + 1,).
+            before: the sum of the characters before each word, then of all words: (words + 1,).
         """
         words = self.rule.words
         chunk = _chunk(words)
@@ -235,27 +236,27 @@ class EvaluationTexts:
 
 
 def _chunk(words: int) -> int:
-    """The number of words of a chunk, of which an n-gram holds several."""
+    """Return the number of words of a chunk; an n-gram holds several chunks."""
     return ceil_div(words, 3)
 
 
 def texts_in(
     patterns: Sequence[str], columns: tuple[str, ...], words: int, *, mark_only: bool
 ) -> EvaluationTexts:
-    """The evaluation texts in some files, read again only if a file changed.
+    """Return the evaluation texts in some files, which are read again only if a file changed.
 
     Args:
-        patterns: the files, as sources are named.
+        patterns: the files, named like sources.
         columns, words, mark_only: see `EvaluationTexts.read`.
 
     Raises:
-        UsageError, SourceError, StorageError: they cannot be read; see `EvaluationTexts.read`.
+        UsageError, SourceError, StorageError: the files cannot be read; see `EvaluationTexts.read`.
     """
     sources = tuple((each, each.modified) for each in list_sources(patterns))
     return _read(sources, columns, words, mark_only)
 
 
-@lru_cache(1)  # a run plans more than once, and its report names the texts
+@lru_cache(1)  # a run plans more than once, and its report names the texts too
 def _read(
     sources: tuple[tuple[SourceFile, int | None], ...],  # each with the time of its last change
     columns: tuple[str, ...],
@@ -268,10 +269,10 @@ def _read(
 
 @lru_cache(1)  # for all parts that a process makes
 def evaluation_texts(rule: ExcludedTexts, unicode: str | None) -> EvaluationTexts:
-    """The evaluation texts that a specification pins.
+    """Return the evaluation texts that a specification identifies.
 
     Raises:
-        SourceError: they changed, or cannot be read.
+        SourceError: the texts changed, or cannot be read.
         ConfigMismatchError: this Python has another version of Unicode.
     """
     require_unicode(unicode)

@@ -21,7 +21,7 @@ from streaming_ext.text.fetch import came_unchecked, fetch, identify, remove_fet
 from streaming_ext.text.formats import format_of
 from streaming_ext.text.parts import Part, SourceSpan
 
-_AT_ONCE = 16  # small files: each takes a request or two, most of whose time is waiting
+_AT_ONCE = 16  # small files: each takes one or two requests, which mostly wait
 
 
 def fetch_part(
@@ -32,14 +32,14 @@ def fetch_part(
     options: ReadOptions,
     check: bool = False,
 ) -> tuple[list[Path], int]:
-    """Fetch each span; returns the local path of each, and the number of bytes that came.
+    """Fetch each span; return the local path of each, and the number of bytes fetched.
 
     Args:
-        part: remote.
-        folder: on scratch.
-        report: called with the bytes that were fetched.
-        options: all that will be read.
-        check: compare each span with a hash or checksums; files come whole then.
+        part: a part with remote sources.
+        folder: a folder on scratch.
+        report: called with the number of bytes that were fetched so far.
+        options: the options with which the files will be read.
+        check: True to compare each span with a hash or checksums; whole files are fetched then.
 
     Raises:
         SourceError: a file changed, is missing or cannot be checked.
@@ -86,13 +86,13 @@ def _fetch(
 
 
 class PartDocuments:
-    """All documents of a part; rows are counted over its spans, from 0.
+    """All documents of a part; rows are counted over all its spans, from 0.
 
     Attributes:
         part: the part.
         rows: the number of rows of each span that was read to its end.
-        without_text: whole files that hold something, but no text; what to say of each.
-        spans: the record of each, made as it was read, if they are pinned.
+        without_text: a message about each whole file that is not empty, but holds no text.
+        spans: the record of each span that was read, if `pinned` was true.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class PartDocuments:
         *,
         pinned: bool = True,
     ) -> None:
-        """Name what is to be read.
+        """Set up the reading of a part.
 
         Args:
             part: the part to read.
-            paths: the local path of each span, with the bytes that it needs at least; none if the
-                sources are local.
-            options: the text to read.
-            pinned: record what pins each span; else files may change.
+            paths: the local path of each span; the file holds at least the bytes that the span
+                needs. Empty if the sources are local.
+            options: the options for reading.
+            pinned: True to record the identity of each span; if false, files may change.
         """
         self.part = part
         self.rows: list[int] = []
@@ -120,14 +120,14 @@ class PartDocuments:
         self._options, self._pinned = options, pinned
 
     def whole_version(self) -> str | None:
-        """Version of a whole local file, if the part is its first span."""
+        """Return the version of a whole local file, if the part is its first span."""
         source, span = self.part.spans[0].source, self.part.spans[0].span
         if span is None or span[0] or source.version is not None:
             return None
         return identify(source, Path(source.url)).version
 
     def locate(self, row: int) -> tuple[str, str]:
-        """A row of the part, for people: its file, and its row in the span."""
+        """Describe a row of the part for people: its file, and its row in the span."""
         source_span, own = self._span_of(row)
         origin = "" if source_span.span is None else f" from byte {source_span.span[0]} on"
         return source_span.source.url, f"row {own}{origin}"
@@ -135,7 +135,7 @@ class PartDocuments:
     def origins(
         self, rows: npt.NDArray[np.int64]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The span that each row of the last batch is of, and its row there: (rows,) each."""
+        """Find the span of each row of the last batch, and the row in this span: (rows,) each."""
         starts = np.cumsum([0, *self.rows])
         spans = np.searchsorted(starts, rows, side="right") - 1
         spans = np.minimum(spans, len(self.part.spans) - 1)
@@ -155,17 +155,17 @@ class PartDocuments:
         return self.part.spans[number], int(own)
 
     def batches(self) -> Iterator[DocumentBatch]:
-        """The documents in order; small files come in one batch.
+        """Yield the documents in order; several small files share a batch.
 
         Raises:
-            SourceError: a file is damaged; names it.
+            SourceError: a file is damaged; the message names it.
         """
         if len(self.part.spans) == 1:
             yield from self._read(0, 0)
             return
         total, done, row = max(1, self.part.size), 0, 0
         waiting: list[DocumentBatch] = []
-        texts = rows = 0  # bytes and rows that wait
+        texts = rows = 0  # bytes of text, and rows, in `waiting`
         for number, source_span in enumerate(self.part.spans):
             for batch in self._read(number, row):
                 waiting.append(batch)
@@ -181,7 +181,7 @@ class PartDocuments:
             yield self._joined(waiting, 1.0)
 
     def _joined(self, batches: Sequence[DocumentBatch], fraction: float) -> DocumentBatch:
-        """Consecutive batches as one."""
+        """Join consecutive batches."""
         dropped: Counter[FilterName] = Counter()
         for batch in batches:
             dropped.update(batch.dropped)
@@ -216,7 +216,7 @@ class PartDocuments:
         for batch in reads.read(path, options, name=source.url, span=span):
             counts = RowCounts.total((counts, batch.counts))
             yield _moved(batch, first_row) if first_row else batch
-            del batch  # before the next is read: one may be large
+            del batch  # free it before the next one is read, since it may be large
         self.rows.append(counts.rows)
         if span is None and source.size and counts.no_text:
             self.without_text.append(no_text(source.url, counts))
@@ -227,7 +227,7 @@ class PartDocuments:
 
 
 def no_text(url: str, counts: RowCounts) -> str:
-    """Describe a source none of whose rows gives a text."""
+    """Return a message about a source in which no row holds a text."""
     return (
         f"{url}: no document in its {counts.rows:,} rows: {counts.left_out_text}. Name the text "
         "with --text-column, or leave the file out."
@@ -235,13 +235,13 @@ def no_text(url: str, counts: RowCounts) -> str:
 
 
 def _moved(batch: DocumentBatch, rows: int) -> DocumentBatch:
-    """The same documents, with rows counted from another one on."""
+    """Return a batch with `rows` added to its row numbers."""
     bad = tuple(replace(one, row=one.row + rows) for one in batch.bad)
     return replace(batch, rows=batch.rows + rows, bad=bad)
 
 
 def _state_of(file: Path) -> tuple[int, int, int] | None:
-    """State that changes when a file is written to or replaced; None if it does not exist."""
+    """Return a state that changes if a file is written to or replaced; None if it is missing."""
     try:
         state = file.stat()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The files of a part on scratch, under the names that they will have on the output."""
+"""The files of a part on scratch, under their names in the output."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -29,11 +29,11 @@ _DOCUMENTS_A_ROW_GROUP = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The origin of documents of a shuffled dataset; their rows are those of the sources.
+    """The origins of documents of a shuffled dataset, whose rows are rows of the sources.
 
     Attributes:
-        sources: number of each one's source, (documents,).
-        positions: the position of each there, (documents,).
+        sources: the number of each document's source, (documents,).
+        positions: the position of each document in its source, (documents,).
     """
 
     sources: Ints
@@ -45,14 +45,14 @@ class Tokens:
     """Some tokenized documents, in the order of the sources.
 
     Attributes:
-        batch: the batch that they are of.
-        kept: a mask of the texts of the batch that they are, (texts,).
-        stream: their ids, an end-of-text id after each, (tokens,).
-        lengths: their tokens, without end-of-text ids, (documents,).
-        in_holdout: their split, (documents,).
-        digests: hashes of the texts of the batch, if copies are looked for: (texts, 2).
-        notes: the notes on the texts of the batch, beside these, (texts,).
-        left_out: documents that are known to be copies, without ids, (documents,).
+        batch: the batch that holds the documents.
+        kept: a mask of the batch's texts that became these documents, (texts,).
+        stream: the ids of the documents, with an end-of-text id after each document, (tokens,).
+        lengths: the number of tokens of each document, without end-of-text id, (documents,).
+        in_holdout: a mask of the documents in the holdout, (documents,).
+        digests: hashes of the batch's texts, if copies are looked for, (texts, 2).
+        notes: a note on each of the batch's texts, if copies are looked for, (texts,).
+        left_out: a mask of the documents that are known copies and have no ids, (documents,).
     """
 
     batch: DocumentBatch
@@ -66,12 +66,12 @@ class Tokens:
 
     @property
     def rows(self) -> Ints:
-        """Their rows in the source file, (documents,)."""
+        """Rows of the documents in the part, (documents,)."""
         return self.batch.rows[self.kept]
 
     @property
     def values(self) -> tuple[pa.Array, ...]:
-        """Values of the kept columns: (documents,) each."""
+        """Values of the kept columns, (documents,) each."""
         if self.kept.all():
             return self.batch.values
         kept = pa.array(self.kept)
@@ -79,20 +79,20 @@ class Tokens:
 
 
 class PartFiles:
-    """The shards and the provenance of one part, open for writing.
+    """The shards of one part and its list of documents, open for writing.
 
     Attributes:
-        documents: the list of them.
+        documents: the list of documents.
     """
 
     def __init__(self, folder: Path, part: int, spec: DatasetSpec, memories: Memories) -> None:
         """Make the files.
 
         Args:
-            folder: an empty one on scratch.
+            folder: an empty folder on scratch.
             part: number of the part.
             spec: the specification of the dataset.
-            memories: one a split, kept from part to part.
+            memories: the memory of each split, kept from part to part.
         """
         self._spec = spec
         with self._enough_memory():
@@ -105,10 +105,10 @@ class PartFiles:
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
         rows, lengths, in_holdout = tokens.rows, tokens.lengths, tokens.in_holdout
-        # ends: (documents,), where each document ends in the stream
+        # ends: (documents,), the end of each document in the stream
         ends = np.cumsum(lengths + 1)
         start = first = 0
-        # runs of documents of one split: each one's last document
+        # Each run of consecutive documents of one split is packed at once.
         for last in np.flatnonzero(np.diff(in_holdout, append=~in_holdout[-1:])).tolist():
             end, after = int(ends[last]), last + 1
             split = SPLITS[int(in_holdout[last])]
@@ -117,25 +117,25 @@ class PartFiles:
         self.documents.add(rows, lengths, in_holdout, values=tokens.values)
 
     def pack(self, split: Split, stream: npt.NDArray[Any], documents: int) -> None:
-        """Append documents of one split, which are to be listed too.
+        """Append documents to the shards of one split; the caller also lists them.
 
         Args:
             split: the split.
-            stream: their ids, an end-of-text id after each, (tokens,).
+            stream: their ids, with an end-of-text id after each document, (tokens,).
             documents: the number of documents.
         """
         with self._enough_memory():
             self._splits[split].add(stream, documents)
 
     def finish(self) -> dict[Split, SplitPart]:
-        """Write what is left, and say what each split holds."""
+        """Write what is left, and return what each split holds."""
         self.documents.close()
         with self._enough_memory():
             return {split: writer.finish() for split, writer in self._splits.items()}
 
     @contextmanager
     def _enough_memory(self) -> Iterator[None]:
-        """Explain what takes the memory of a worker, if it is too little."""
+        """Explain what takes memory if a worker has too little."""
         try:
             yield
         except MemoryError as error:
@@ -149,14 +149,14 @@ class PartFiles:
 
 
 class DocumentsFile:
-    """The source row of each document, and the values of its kept columns, as a Parquet file.
+    """A Parquet file with the source row of each document and the values of its kept columns.
 
-    A row group ends with what was appended, but in a shuffled dataset after a number of documents:
-    how many are appended at a time depends on the parts that they were tokenized in there, and must
-    not show.
+    A row group ends at the end of an `add`. In a shuffled dataset it ends after a fixed number of
+    documents instead, because the number of documents per `add` depends on the parts in which they
+    were tokenized, and the file must not.
 
-    A kept column has the common type of all of its values, or that of texts if it has none. So
-    everything is written twice: first as it comes, then in the types that are known at the end.
+    A kept column has the common type of all its values, or the type of texts if it has no values.
+    So everything is written twice: first in the types of each `add`, then in the common types.
     """
 
     def __init__(self, path: Path, spec: DatasetSpec) -> None:
@@ -164,10 +164,10 @@ class DocumentsFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path, self._shuffled = path, spec.shuffle is not None
         self._schema = SHUFFLED_SCHEMA if self._shuffled else DOCUMENTS_SCHEMA
-        self._kinds = dict.fromkeys(spec.keep_columns, pa.null())  # of the values so far
+        self._kinds = dict.fromkeys(spec.keep_columns, pa.null())  # types of the values so far
         self._added = path.with_suffix(".added")
         self._file = pa.OSFile(str(self._added), "wb")  # closed with this object if work stops
-        self._tables = 0  # in that file, one after another
+        self._tables = 0  # number of tables in that file
 
     def add(
         self,
@@ -177,14 +177,14 @@ class DocumentsFile:
         origins: Origins | None = None,
         values: Sequence[pa.Array] = (),
     ) -> None:
-        """Say where documents come from, which are to be packed too.
+        """List documents; the caller also packs them.
 
         Args:
-            rows: their rows in the source file, (documents,).
-            lengths: their tokens, without end-of-text ids, (documents,).
-            in_holdout: (documents,).
-            origins: the origins of the documents of a shuffled dataset.
-            values: the values of each kept column: (documents,) each.
+            rows: rows in the part, or in the sources if the dataset is shuffled, (documents,).
+            lengths: the number of tokens of each document, without end-of-text id, (documents,).
+            in_holdout: a mask of the documents in the holdout, (documents,).
+            origins: the origins of the documents, if the dataset is shuffled.
+            values: the values of each kept column, (documents,) each.
         """
         names = np.array(SPLITS, dtype=object)[in_holdout.astype(np.int8)]
         columns = [
@@ -214,7 +214,7 @@ class DocumentsFile:
         self._added.unlink()
 
     def _with_kept(self, kinds: Sequence[pa.DataType]) -> pa.Schema:
-        """The columns of a table, with the types of those that are kept."""
+        """Return the columns of a table, given the types of the kept columns."""
         names = [f"{KEPT_PREFIX}{name}" for name in self._kinds]
         return pa.schema([*self._schema, *zip(names, kinds, strict=True)])
 

@@ -1,4 +1,4 @@
-"""Publishing recorded parts as one dataset: index and sums of each split, and the tokenizer."""
+"""Publication of recorded parts as one dataset: indexes and sums of splits, and the tokenizer."""
 
 from collections.abc import Iterable, Sequence
 
@@ -17,15 +17,15 @@ from streaming_ext.writing.part_documents import no_text
 def require_documents(parts: Iterable[PartCounts], where: str, *, all_parts: bool = True) -> None:
     """Refuse sources without a text, and an output without a document.
 
-    A file that is one part, or one of several of it, was refused as it was read.
+    Only files that were cut into several parts are checked: others are refused when they are read.
 
     Args:
-        parts: the counts of each.
+        parts: the counts of each part.
         where: the output's name in messages.
-        all_parts: the given parts are all of the output.
+        all_parts: True if these are all parts of the output.
 
     Raises:
-        SourceError: names the source, or counts why rows were left out.
+        SourceError: the message names the source, or says why rows were left out.
     """
     cut: dict[str, list[PartCounts]] = {}
     counted = [*parts]
@@ -47,7 +47,7 @@ def require_documents(parts: Iterable[PartCounts], where: str, *, all_parts: boo
 def publish_splits(
     spec: DatasetSpec, parts: Sequence[PartRecord], storage: Storage
 ) -> dict[Split, SplitSummary]:
-    """Put the indexes of the splits; returns the sums over their parts.
+    """Put the indexes of the splits; return the sums over their parts.
 
     Raises:
         SourceError: there is no document.
@@ -62,9 +62,9 @@ def publish_splits(
 def split_indexes(
     spec: DatasetSpec, parts: Sequence[PartRecord]
 ) -> dict[Split, tuple[SplitSummary, bytes]]:
-    """The sums over all parts of each split that holds a sample, and its index.
+    """Return the sums over all parts, and the index, of each split that holds a sample.
 
-    Readers take no empty split, so none is published.
+    Empty splits are not published, because readers refuse them.
     """
     made: dict[Split, tuple[SplitSummary, bytes]] = {}
     for split in spec.splits:
@@ -78,18 +78,18 @@ def split_indexes(
 
 
 def merged_index(split: Split, parts: Iterable[PartRecord], spec: DatasetSpec) -> bytes:
-    """The index of a split: the shards of all parts, in the order of the parts."""
+    """Return the index of a split: the shards of all parts, in the order of the parts."""
     return spec.shard_format.index(shard for part in parts for shard in part.splits[split].shards)
 
 
 def tokenizer_data(tokenizer: Tokenizer) -> dict[str, bytes]:
-    """The files of a tokenizer, and its probes, by their paths in a dataset."""
+    """Return the files of a tokenizer, and its probes, by their paths in a dataset."""
     data = {f"{TOKENIZER_FOLDER}/{name}": data for name, data in tokenizer.files().items()}
     return data | {PROBES_PATH: probes_of(tokenizer)}
 
 
 def put_tokenizer(tokenizer: Tokenizer, storage: Storage) -> list[FileRecord]:
-    """Put the files of a tokenizer beside the parts; returns their records."""
+    """Put the files of a tokenizer beside the parts; return their records."""
     made = sorted(tokenizer_data(tokenizer).items())
     for path, data in made:
         storage.put(path, data)

@@ -1,4 +1,4 @@
-"""Writes the shards of one split of a part."""
+"""The writer of the shards of one split of a part."""
 
 import os
 from dataclasses import dataclass, field
@@ -17,24 +17,24 @@ from streaming_ext.format.shard import Shard
 from streaming_ext.format.spec import DatasetSpec
 
 _ALIGNMENT = 16
-_FIRST_BYTES = 64 * 2**20  # of memory; shards that are larger get more when they hold so much
+_FIRST_BYTES = 64 * 2**20  # of memory; larger shards get more when they need it
 
 
 @dataclass(slots=True)
 class Memory:
-    """Memory in which one split of part after part is packed, or into which it is read.
+    """Memory in which a split is packed, or into which it is read, for one part after another.
 
-    Fresh pages take as long as what fills them. Pages that were never written to take no memory:
-    a holdout of few documents takes little.
+    It is reused because getting fresh pages takes as long as filling them. Pages that were never
+    written to take no memory, so a holdout of few documents takes little.
 
     Attributes:
-        data: memory of any content, uint8 (bytes,).
+        data: the memory, with any content, uint8 (bytes,).
     """
 
     data: npt.NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
 
     def of(self, size: int) -> npt.NDArray[np.uint8]:
-        """This much of it: (size,). New memory if there is less; then its content is lost."""
+        """Return `size` bytes; if the memory is too small, get new memory and lose the content."""
         if len(self.data) < size:
             self.data = np.empty(size, np.uint8)
         return self.data[:size]
@@ -44,9 +44,9 @@ Memories = dict[Split, Memory]
 
 
 class SplitWriter:
-    """One split of a part: a token stream cut into shards as it comes; no token is dropped.
+    """A writer that cuts the token stream of one split of a part into shards; no token is dropped.
 
-    The tokens of a shard are collected in one span of memory. Only the last sample of all is
+    The tokens of a shard are collected in one span of memory. Only the last sample of the split is
     padded, up to `sequence_length`.
     """
 
@@ -56,28 +56,28 @@ class SplitWriter:
         Args:
             folder: the folder of the split, on scratch.
             part: number of the part.
-            spec: decides the bytes.
-            memory: the memory to pack in; it grows if it is not large enough.
+            spec: the specification of the dataset.
+            memory: the memory for packing; it grows if it is too small.
         """
         self._folder, self._part, self._memory = folder, part, memory
         self._format, self._eot = spec.shard_format, spec.tokenizer.eot_id
         self._compression = Compression.parse(spec.compression)
         size = len(self._format.header(self._format.samples_per_shard))
-        # A shard of fewer samples has a shorter header: it ends where the samples begin.
+        # A shard of fewer samples has a shorter header, which also ends where the samples begin.
         self._begin = size + -size % _ALIGNMENT
         self._full = self._format.samples_per_shard * spec.sequence_length  # tokens
         self._held = 0
-        # room: (tokens of a full shard, or of the part that there is memory for,)
+        # room: (tokens,), at most a full shard
         self._room = np.empty(0, self._format.id_type)
         self._make_room(min(self._full, _FIRST_BYTES // self._room.itemsize))
         self._shards: list[Shard] = []
         self._documents = self._tokens = self._samples = 0
 
     def add(self, stream: npt.NDArray[Any], documents: int) -> None:
-        """Append whole documents; a sample may hold the end of one and begin the next.
+        """Append whole documents; a sample may hold the end of one and the beginning of the next.
 
         Args:
-            stream: their ids, an end-of-text id after each, (tokens,).
+            stream: their ids, with an end-of-text id after each document, (tokens,).
             documents: the number of documents.
         """
         self._documents += documents
@@ -92,7 +92,7 @@ class SplitWriter:
                 self._store()
 
     def finish(self) -> SplitPart:
-        """Write the last shard, filled up with end-of-text ids."""
+        """Write the last shard; end-of-text ids fill its last sample."""
         if self._held:
             self._store()
         return SplitPart(
@@ -103,7 +103,7 @@ class SplitWriter:
         )
 
     def _make_room(self, tokens: int) -> None:
-        """Have memory for this many tokens of a shard; those that are held stay."""
+        """Get memory for this many tokens of a shard; collected tokens stay."""
         if tokens <= len(self._room):
             return
         tokens = min(self._full, max(tokens, 2 * len(self._room)))
@@ -113,7 +113,7 @@ class SplitWriter:
         self._room[: self._held] = held
 
     def _store(self) -> None:
-        """Write the tokens that are held as a shard."""
+        """Write the collected tokens as a shard."""
         samples = ceil_div(self._held, self._format.sequence_length)
         end = samples * self._format.sequence_length
         self._make_room(end)
@@ -151,5 +151,5 @@ def _write(path: Path, data: bytes | memoryview) -> None:
     with path.open("xb") as file:
         file.write(data)
         file.flush()
-        # Start writing to the disk, so that the later flush has less to wait for.
+        # Start writing to the disk, so that the later flush takes less time.
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)

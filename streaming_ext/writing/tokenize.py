@@ -1,4 +1,4 @@
-"""From the documents of a part to its token streams, which a sink takes."""
+"""Tokenization of the documents of a part; a sink takes the token streams."""
 
 import shutil
 from collections import Counter
@@ -45,8 +45,9 @@ from streaming_ext.writing.evaluation_texts import EvaluationTexts, evaluation_t
 from streaming_ext.writing.part_documents import PartDocuments
 from streaming_ext.writing.part_files import Tokens
 
-MOST_NOTED_TOKENS = 2**24 - 1  # of a text
-_AUDIT_BYTES = 2**13  # of text a batch, a two-thousandth: the reference is thirty times slower
+MOST_NOTED_TOKENS = 2**24 - 1  # per text
+# Bytes of text per batch, a two-thousandth of it, because the reference is thirty times slower.
+_AUDIT_BYTES = 2**13
 
 
 @dataclass
@@ -69,19 +70,19 @@ Report = Callable[[float, Counts], None]
 
 
 class NotedTexts:
-    """The texts of a batch by their keys, with the tokens of the known ones.
+    """The texts of a batch by their keys, with the number of tokens of known texts.
 
     Attributes:
-        new: a mask of the texts that are to be tokenized, (texts,).
+        new: a mask of the texts to tokenize, (texts,).
     """
 
     def __init__(self, keys: Keys, own: Keys, tokens: Ints) -> None:
-        """Find the texts that the batch holds twice.
+        """Find the texts that the batch holds more than once.
 
         Args:
-            keys: the key of each text, equal if the texts are, (texts, 2).
-            own: bits of the text itself, for its note above those of its tokens, (texts,).
-            tokens: the tokens of each known text, else -1, (texts,).
+            keys: the key of each text, which is equal for equal texts, (texts, 2).
+            own: the upper bits of the note of each text, above the number of tokens, (texts,).
+            tokens: the number of tokens of each known text, -1 for others, (texts,).
         """
         self.keys, self._own, self._tokens = keys, own, tokens
         order, firsts = first_ones(keys[:, 0], keys[:, 1])
@@ -90,44 +91,44 @@ class NotedTexts:
         self.new: Flags = (tokens < 0) & (self._firsts == np.arange(len(order)))
 
     def lengths(self, of_new: Ints) -> Ints:
-        """Tokens of all texts, from those of the new ones."""
+        """Return the number of tokens of all texts, given those of the new texts."""
         tokens = self._tokens.copy()
         tokens[self.new] = of_new
         lengths: Ints = np.where(tokens < 0, tokens[self._firsts], tokens)
         return lengths
 
     def notes(self, lengths: Ints) -> Keys:
-        """The note of each text in the spill of hashes, (texts,)."""
+        """Return the note of each text for the spill of hashes, (texts,)."""
         return self._own | np.minimum(lengths, MOST_NOTED_TOKENS).astype(np.uint64)
 
 
 class KnownTexts(Protocol):
-    """Finds copies of texts that were tokenized before."""
+    """A set of tokenized texts, in which copies are looked up."""
 
     def look(self, texts: pa.LargeStringArray, digests: Keys) -> NotedTexts:
-        """Look the texts of a batch up, whose hashes are (texts, 2)."""
+        """Look up the texts of a batch by their hashes: (texts, 2)."""
         ...
 
     def add(self, noted: NotedTexts, lengths: Ints, kept: Flags) -> None:
-        """Remember the new ones of a batch that are kept."""
+        """Remember the new texts of a batch that are kept."""
         ...
 
 
 class Sink(Protocol):
-    """Takes the documents of one part."""
+    """The receiver of the documents of one part."""
 
     def add(self, tokens: Tokens) -> None:
         """Append documents."""
         ...
 
     def finish(self) -> dict[Split, SplitPart]:
-        """Write what is left, and say what each split holds."""
+        """Write what is left, and return what each split holds."""
         ...
 
 
 @contextmanager
 def emptied(folder: Path) -> Iterator[None]:
-    """Begin with an empty folder of scratch.
+    """Make a folder on scratch, or empty it, before the block.
 
     Raises:
         SourceError: a source file cannot be read.
@@ -153,17 +154,19 @@ def make_part(
     report: Report = lambda fraction, counts: None,
     known: KnownTexts | None = None,
 ) -> PartCounts:
-    """Tokenize a part into a sink; memory does not depend on its size.
+    """Tokenize a part into a sink, with memory that does not depend on the size of the part.
 
     Args:
         documents: the documents of the part.
-        spec, tokenizer, engine, sink, report, known: see `tokenize_batches`.
+        spec, tokenizer, engine, report, known: see `tokenize_batches`.
+        sink: the receiver of the tokenized batches.
 
     Returns:
-        what its record says of it.
+        The counts for the record of the part.
 
     Raises:
-        SourceError: a file is damaged, holds no text or changes while it is read; names it.
+        SourceError: a file is damaged, holds no text or changes while it is read; the message names
+            it.
         EngineMismatchError: fast engine and reference disagree on an audited document.
     """
     part = documents.part
@@ -199,7 +202,7 @@ def tokenize_batches(
     known: KnownTexts | None = None,
     audited: bool = True,
 ) -> Counts:
-    """Tokenize documents and hand them on, batch by batch.
+    """Tokenize documents and pass them on, batch by batch.
 
     Args:
         documents: the documents of a part.
@@ -207,9 +210,9 @@ def tokenize_batches(
         tokenizer: the reference.
         engine: the engine that tokenizes.
         take: called with each tokenized batch.
-        report: called with the fraction that is done, and the counts so far.
-        known: texts whose copies are left out and not tokenized.
-        audited: compare a sample of the engine's ids with the reference.
+        report: called with the fraction of the work that is done, and the counts so far.
+        known: the texts whose copies are left out and not tokenized.
+        audited: True to compare a sample of the engine's ids with the reference.
 
     Raises:
         SourceError, EngineMismatchError: see `make_part`.
@@ -220,7 +223,7 @@ def tokenize_batches(
     for batch in documents.batches():
         hashes, digests = _hashes_of(batch.texts, spec)
         noted = None
-        # new: (texts,), those to be tokenized; `texts` are these
+        # new: (texts of the batch,), the texts to tokenize; `texts` holds only these
         new, texts = np.ones(len(hashes), np.bool_), batch.texts
         if known is not None and digests is not None:
             noted = known.look(batch.texts, digests)
@@ -239,7 +242,7 @@ def tokenize_batches(
             raise type(error)(f"{url}, in the batch from {row} on: {error}") from error
         check_ids(encoded, tokenizer, where=where, locate=partial(_locate, locate, batch.rows[new]))
 
-        # lengths: (documents of the batch,), with the id that begins one that has a token
+        # lengths: (documents of the batch,), counting the beginning-of-text id of those with tokens
         begins, lengths = tokenizer.bos_id is not None, np.diff(encoded.offsets)
         lengths += begins & (lengths > 0)
         if noted is not None:
@@ -271,7 +274,8 @@ def tokenize_batches(
         counts.text_bytes += num_text_bytes(batch.texts)
         counts.tokens += int((lengths[kept] + 1).sum())
         report(batch.fraction, counts)
-        del batch, hashes, stream, in_holdout  # before the next is read: one may be large
+        # Free these before the next batch is read, since they may be large.
+        del batch, hashes, stream, in_holdout
     return counts
 
 
@@ -282,7 +286,7 @@ def _suspects(
     texts: pa.LargeStringArray,
     encoded: Encoded,
 ) -> Flags:
-    """The documents of a batch that may hold an n-gram: all that the ids do not acquit."""
+    """Find the documents of a batch that may hold an n-gram, as far as their ids show."""
     suspects = np.ones(len(new), np.bool_)
     if engine.words is not None:
         suspects[new] = evaluation.suspects(engine.words, texts, encoded)
@@ -296,7 +300,7 @@ def _with_evaluation(
     counts: Counts,
     kept: Flags,
 ) -> dict[FilterName, Flags]:
-    """Count the documents that hold an n-gram of an evaluation text; returns those to drop."""
+    """Count the documents that hold an n-gram of an evaluation text; return those to drop."""
     documents, numbers = evaluation.find(texts, suspects)
     counts.evaluation_texts.update(numbers[kept[documents]].tolist())
     holds = np.zeros(len(texts), np.bool_)
@@ -308,10 +312,10 @@ def _with_evaluation(
 
 
 def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> tuple[Keys, Keys | None]:
-    """Hashes of the texts as they are compared.
+    """Hash the texts in the form in which they are compared.
 
     Returns:
-        that for the holdout, (texts,); both halves of that by which copies are found, (texts, 2).
+        The hashes for the holdout, (texts,); both halves of the hashes for copies, (texts, 2).
     """
     compared = compared_texts(texts, spec.deduplicate, spec.unicode)
     hashes = document_hashes(compared, seed=spec.holdout_seed)
@@ -319,5 +323,5 @@ def _hashes_of(texts: pa.LargeStringArray, spec: DatasetSpec) -> tuple[Keys, Key
 
 
 def _locate(locate: Callable[[int], tuple[str, str]], rows: Ints, document: int) -> tuple[str, str]:
-    """File and row of a tokenized document of a batch, for people."""
+    """Return the file and the row of a tokenized document of a batch, for people."""
     return locate(int(rows[document]))
