@@ -1,6 +1,6 @@
-"""Fetching remote source files to scratch, and what pins the bytes of any source file.
+"""Download of remote source files to scratch, and identities that pin the bytes of source files.
 
-A cut download of a file is resumed, and a file is checked before it counts.
+An interrupted download of a file is resumed, and a file is checked before it counts.
 
 If that saves enough, only some ranges of a file are fetched. They are written at their offsets into
 a file of the full length; the rest stays a hole.
@@ -28,11 +28,11 @@ from streaming_ext.text.formats import BY_NAME, TOKEN_SETS, format_of
 from streaming_ext.text.sources.source_bytes import Reader, SourceFileBytes, open_reader
 from streaming_ext.text.sources.source_file import SourceFile
 
-Report = Callable[[int], None]  # called with the bytes that are on scratch
+Report = Callable[[int], None]  # called with the number of bytes on scratch
 
 # Below this size a request costs more than the bytes that it saves.
 SMALLEST_FILE = 32 * 2**20
-# Measured (benchmarks/README.md): a byte costs in ranges about what it costs in one stream, so any
+# Measured (benchmarks/README.md): a byte costs about the same in ranges as in one stream, so any
 # real saving counts. If the store has a hash of the whole file, only a large saving is worth giving
 # up that check.
 WORTH_IT = 0.8
@@ -54,7 +54,7 @@ _UNCHECKED = ".unchecked"  # next to a file that was compared by its size alone
 
 
 def local_name(source: SourceFile) -> str:
-    """Beginning of the names of its files on scratch: another version never takes its place."""
+    """Return the beginning of a file's names on scratch; each version has its own."""
     digest = hashlib.sha256(f"{source.url}\n{source.size}\n{source.version}".encode())
     return digest.hexdigest()[:24]
 
@@ -67,17 +67,17 @@ def fetch(
     options: ReadOptions | None = None,
     span: Span | None = None,
 ) -> tuple[Path, int]:
-    """Fetch a file, or what reading it takes, into a file of the same length on scratch.
+    """Fetch a file, or the ranges of it that are read, into a file of full length on scratch.
 
-    What an earlier attempt fetched is kept. A file in the Hub's local cache is used there.
+    Bytes that an earlier attempt fetched are kept. A file in the Hub's local cache is used there.
 
     Args:
-        source: remote.
-        folder: on scratch.
-        report: called with the bytes that are on scratch.
-        options: all that will be read of it; the rest may be left out, as a hole, if that saves
-            much.
-        span: the only span that will be read; needs `options`.
+        source: the remote file.
+        folder: a folder on scratch.
+        report: a function that is called with the number of bytes on scratch.
+        options: everything that will be read of the file; the rest may be left out, as a hole, if
+            that saves much.
+        span: the only span that will be read; requires `options`.
 
     Returns:
         The path, and the number of bytes fetched.
@@ -99,7 +99,7 @@ def fetch(
         digest = hashlib.sha256(read.encode()).hexdigest()[:8]
         with_holes = folder / f"{name}-{digest}{_DONE}"
     if span is not None:
-        complete = with_holes  # of no other span
+        complete = with_holes  # a span has a file of its own
     for target in (complete, with_holes):
         if target.is_file() and target.stat().st_size == source.size:
             return target, 0
@@ -112,12 +112,12 @@ def fetch(
                 return with_holes, _fetch_ranges(reader, ranges, source.size, with_holes, report)
         try:
             return complete, _fetch_complete(source, reader, complete, report)
-        except DamagedSourceError:  # once more: it may have changed on the way
+        except DamagedSourceError:  # once more: the bytes may have changed on the way
             return complete, _fetch_complete(source, reader, complete, report)
 
 
 def _needed(source: SourceFile, options: ReadOptions, span: Span | None) -> list[Span] | None:
-    """The ranges to fetch; None for the whole file."""
+    """Return the ranges to fetch; None for the whole file."""
     if span is None and source.size < SMALLEST_FILE:
         return None
     needed = format_of(source.url, options).needed(SourceFileBytes(source), options, span)
@@ -125,7 +125,7 @@ def _needed(source: SourceFile, options: ReadOptions, span: Span | None) -> list
 
 
 def worth_fetching(source: SourceFile, needed: Sequence[Span]) -> list[Span] | None:
-    """The ranges to fetch of a file, close ones merged; None for all of it."""
+    """Return the ranges of a file to fetch, close ones merged; None for the whole file."""
     if source.size < SMALLEST_FILE:
         return None
     found = merged(needed)
@@ -135,7 +135,7 @@ def worth_fetching(source: SourceFile, needed: Sequence[Span]) -> list[Span] | N
 
 
 def merged(needed: Iterable[Span]) -> list[Span]:
-    """Ranges in order, close ones as one."""
+    """Sort ranges, and merge close ones."""
     found: list[Span] = []
     for start, end in sorted(needed):
         if found and start - found[-1][1] <= _MERGE_BYTES:
@@ -148,7 +148,7 @@ def merged(needed: Iterable[Span]) -> list[Span]:
 def _fetch_ranges(
     reader: Reader, ranges: Sequence[Span], size: int, target: Path, report: Report
 ) -> int:
-    """Fetch ranges into a file with holes; returns the number of bytes that came."""
+    """Fetch ranges into a file with holes; return the number of bytes fetched."""
     partial = target.with_suffix(_WITH_HOLES)
     requests = [
         (position, min(position + _CHUNK_BYTES, end))
@@ -170,10 +170,10 @@ def _fetch_ranges(
 
 
 def _fetch_complete(source: SourceFile, reader: Reader, target: Path, report: Report) -> int:
-    """Fetch what is missing of a file, and check it; returns the number of bytes that came.
+    """Fetch the missing rest of a file, and check the file; return the number of bytes fetched.
 
     Raises:
-        DamagedSourceError: it is another one.
+        DamagedSourceError: the content is not as listed.
     """
     partial = target.with_suffix(_PARTIAL)
     fetched = 0
@@ -205,15 +205,15 @@ def check_content(
     """Compare a fetched file with its listing, or with a hash in the server's headers.
 
     Args:
-        source: as it was listed, with its size and perhaps a hash.
+        source: the file as it was listed, with its size and perhaps a hash.
         path: the path of the fetched file.
-        headers: requests the headers of the source, in lower case.
+        headers: a function that requests the headers of the source, in lower case.
 
     Returns:
-        Whether there was a hash to compare with.
+        True if there was a hash to compare with.
 
     Raises:
-        DamagedSourceError: it is another file.
+        DamagedSourceError: the content is not as listed.
     """
     size = path.stat().st_size
     if size != source.size:
@@ -232,7 +232,7 @@ def check_content(
 
 
 def _hash_in(headers: Mapping[str, str]) -> tuple[str, str]:
-    """The kind and the hexadecimal value of a hash of the whole file; empty if there is none."""
+    """Return the kind and the hexadecimal value of a hash of the whole file; empty without one."""
     named = f"{headers.get('repr-digest', '')},{headers.get('x-goog-hash', '')}"
     found = dict(_NAMED_HASH.findall(named.replace("sha-256", "sha256")))
     if "content-md5" in headers:
@@ -244,13 +244,13 @@ def _hash_in(headers: Mapping[str, str]) -> tuple[str, str]:
         try:
             if value := base64.b64decode(text, validate=True).hex():
                 return kind, value
-        except binascii.Error:  # of the chunks of a multipart upload
+        except binascii.Error:  # a hash of the chunks of a multipart upload
             continue
     return "", ""
 
 
 def _hash_of(path: Path, kind: str, size: int) -> str:
-    """A hash of a file, in hexadecimal; `git` is the hash by which Git names its content."""
+    """Return a hash of a file, in hexadecimal; `git` is the hash by which Git names content."""
     with path.open("rb") as file:
         if kind == "crc32":
             value = 0
@@ -270,12 +270,12 @@ def _check_cached(source: SourceFile, cached: Path, modified: int) -> None:
 
 
 def came_unchecked(path: Path) -> bool:
-    """Say whether there was no hash to compare a file on scratch with."""
+    """Return whether there was no hash to compare a file on scratch with."""
     return path.with_suffix(_UNCHECKED).exists()
 
 
 def remove_fetched(path: Path) -> None:
-    """Remove a file from scratch, and the note that it is unchecked."""
+    """Remove a file from scratch, and the mark that it is unchecked."""
     path.unlink(missing_ok=True)
     path.with_suffix(_UNCHECKED).unlink(missing_ok=True)
 
@@ -287,16 +287,16 @@ def identify(
     span: Span | None = None,
     options: ReadOptions | None = None,
 ) -> SourceIdentity:
-    """Pin the bytes of a source, or of a span of it, by the listed version, else by a hash.
+    """Pin the bytes of a source, or of a span of it, by the listed version or else by a hash.
 
     Args:
         source: the file as it was listed.
         local: the path of the file on this machine.
-        span: all of the file by default.
-        options: the text that is read of it; all bytes are hashed by default, also of a span.
+        span: the span to pin; the whole file by default.
+        options: the columns that are read; by default all bytes are hashed, even with a span.
 
     Raises:
-        SourceError: it cannot be read, or changed since it was listed.
+        SourceError: the file cannot be read, or has changed since it was listed.
     """
     file, chosen = LocalBytes(local, source.url), options or BY_NAME
     reads, ids = format_of(source.url, chosen), chosen.ids

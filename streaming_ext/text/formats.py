@@ -46,11 +46,11 @@ TOKEN_SETS: dict[TokenSetName, TokenSetFormat] = {
     "mds": MdsSet(),
 }
 BY_NAME = ReadOptions()
-_PARQUET = b"PAR1"  # begins its files
+_PARQUET = b"PAR1"  # the first bytes of a Parquet file
 
 
 def format_of(name: str, options: ReadOptions = BY_NAME) -> SourceFormat:
-    """The format of a file: the one of the options, else by the end of the name, else Parquet."""
+    """Return the format of a file: from the options, else from its suffix, else Parquet."""
     if options.ids is not None:
         return TOKEN_SETS[options.ids.set_format]
     by_option = [one for one in FORMATS if one.name == options.source_format]
@@ -59,7 +59,7 @@ def format_of(name: str, options: ReadOptions = BY_NAME) -> SourceFormat:
 
 
 def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
-    """Say whether a file can be entered in the middle; not if it cannot be read at all.
+    """Return whether a file can be read from the middle; false if it cannot be read at all.
 
     Raises:
         StorageError: a server refuses or does not answer.
@@ -71,15 +71,15 @@ def can_be_cut(source: SourceFile, options: ReadOptions) -> bool:
 
 
 def has_known_suffix(name: str) -> bool:
-    """Say whether a file in a folder is one of its sources."""
+    """Return whether a file in a folder is taken as a source."""
     return any(one.is_in_folder(name) for one in FORMATS)
 
 
 def require_a_format(source: SourceFile) -> None:
-    """Refuse a file whose name says no format, unless it begins as a Parquet file does.
+    """Refuse a file whose suffix names no format, unless it begins as a Parquet file does.
 
     Raises:
-        UsageError: naming the end of the name.
+        UsageError: the file has no known format.
     """
     if any(source.url.endswith(one.suffixes) for one in FORMATS):
         return
@@ -94,6 +94,6 @@ def require_a_format(source: SourceFile) -> None:
 
 
 def known_suffixes() -> str:
-    """The suffixes that folders are searched for, for people; without those of packed files."""
+    """List the suffixes that folders are searched for, for display; without packed files."""
     *first, last = [one.suffixes[0] for one in FORMATS if not one.must_be_named]
     return f"{', '.join(first)} or {last}"

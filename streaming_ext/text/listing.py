@@ -1,4 +1,4 @@
-"""Listing source files: from patterns and URLs to one sorted list."""
+"""Listing of source files: patterns and URLs become one sorted list."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from streaming_ext.text.sources.patterns import Takes, is_pattern
 from streaming_ext.text.sources.source_file import SourceFile
 
 _CONTROL = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # would control a terminal or a log
-_LONGEST_NAME = 4096  # of a URL; a path on Linux is no longer
+_LONGEST_NAME = 4096  # characters of a URL; no path on Linux is longer
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
 
@@ -28,15 +28,15 @@ def list_sources(
     hub_config: str | None = None,
     any_name: bool = False,
 ) -> list[SourceFile]:
-    """Find the source files, each once, sorted by URL; those of datasets are left out.
+    """Find the source files, each once, sorted by URL; files of datasets are left out.
 
     Args:
         patterns: files, folders (all files of known formats in them, however deep), glob and brace
             patterns; on disk or as s3://, gs://, az://, https:// or hf:// URLs; or a dataset of
             the Hub, `ORG/NAME`.
-        max_files: keep only the first ones.
-        any_name: take all files of folders, not only those of known formats.
-        hub_config: the configuration of such a dataset.
+        max_files: the number of files to keep, the first ones; all by default.
+        any_name: true to take all files of folders, not only files of known formats.
+        hub_config: the configuration of a dataset of the Hub.
 
     Raises:
         UsageError: a pattern matches nothing, a scheme is not supported, or one file has two
@@ -77,10 +77,10 @@ def list_sources(
 
 
 def listed_again(identity: SourceIdentity) -> SourceFile:
-    """A recorded source as it is now.
+    """Return a recorded source as it is listed now.
 
     Raises:
-        SourceError: it is gone.
+        SourceError: the file is gone.
         StorageError: the server refuses or does not answer.
     """
     if identity.version.startswith(("sha256:", "git:")):  # its URL names the commit
@@ -93,12 +93,12 @@ def listed_again(identity: SourceIdentity) -> SourceFile:
 
 
 def check_names(sources: Iterable[SourceFile]) -> None:
-    """Refuse names that are unsafe, and a local file that has two names, for example by a link.
+    """Refuse unsafe names, and a local file with two names, for example by a link.
 
     A name is unsafe if it would control a terminal or a log, or lead out of its folder.
 
     Raises:
-        UsageError: naming the file, or both.
+        UsageError: a name is unsafe, or a file has two; the message names the file, or both.
     """
     names: dict[str, str] = {}
     real = cache(os.path.realpath)
@@ -132,7 +132,7 @@ def _is_repository(pattern: str, hub_config: str | None) -> bool:
 
 
 def _why_nothing(pattern: str) -> str:
-    """Why a pattern names no file, and which files of a folder are sources."""
+    """Explain why a pattern names no file, and which files of a folder are sources."""
     if is_pattern(pattern):
         return "no file matches this pattern. (Quote it, so that the shell does not expand it.)"
     return (

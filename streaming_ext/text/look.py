@@ -1,4 +1,4 @@
-"""A look into source files before any work: they hold text, and the columns that are read."""
+"""Checks of source files before any work: they hold text, and the columns that are read."""
 
 from collections.abc import Sequence
 from itertools import chain
@@ -18,30 +18,30 @@ _MOST_FILES = 1000
 def look_into(
     sources: Sequence[SourceFile], options: ReadOptions, *, may_lack: bool = False
 ) -> tuple[str, ...]:
-    """Refuse sources without a file of text, or in which no file has one of the other columns.
+    """Refuse sources if no file holds text, or if no file has one of the other columns.
 
-    Of remote files one that has all columns is enough: there may be thousands, and servers count
-    requests. No more than a thousand files are looked into.
+    One remote file that has all columns is enough: there may be thousands, and servers count
+    requests. At most a thousand local and a thousand remote files are looked into.
 
     Args:
-        sources: the files.
-        options: the columns that are read of them.
-        may_lack: accept columns that all of them lack.
+        sources: the source files.
+        options: the columns that are read.
+        may_lack: true to accept columns that all files lack.
 
     Returns:
-        what is wrong with the files that hold no text: each is left to its own part, which fails
+        a message for each file without text: such a file is left to its own part, which fails
         alone, wherever it lies.
 
     Raises:
-        UsageError: no file that was looked into can be used, names them all; or none of them has a
-            column.
+        UsageError: no file that was looked into can be used (the message names the files), or a
+            column is in none of them.
         StorageError: a server refuses or does not answer.
     """
 
     def look(source: SourceFile) -> Lacking | str:
         try:
             return format_of(source.url, options).check(SourceFileBytes(source), options)
-        except SourceError:  # damaged: its own part reports it
+        except SourceError:  # damaged: its own part reports that
             return {}
         except UsageError as error:
             return str(error)
@@ -50,7 +50,7 @@ def look_into(
     remote = [source for source in sources if source.remote][:_MOST_FILES]
     looks = chain(mapped_ahead(look, local), map(look, remote[:1]), mapped_ahead(look, remote[1:]))
     wrong: list[str] = []
-    lacking: Lacking | None = None  # what all files lack that can be used
+    lacking: Lacking | None = None  # columns that all usable files lack
     for number, found in enumerate(looks):
         if isinstance(found, str):
             wrong.append(found)
@@ -61,7 +61,7 @@ def look_into(
         if number >= len(local) and lacking == {}:
             break
     if lacking is None and wrong:
-        raise UsageError("\n".join(shortened([*dict.fromkeys(wrong)])))  # of a set, each once
+        raise UsageError("\n".join(shortened([*dict.fromkeys(wrong)])))  # a set repeats its error
     if lacking and not may_lack:
         others = "" if len(sources) == 1 else " Neither has any other file."
         raise UsageError("\n".join(f"{words}{others}" for words in lacking.values()))
@@ -69,6 +69,6 @@ def look_into(
 
 
 def shortened(lines: Sequence[str]) -> list[str]:
-    """The first of many lines, and how many more there are."""
+    """Return the first lines, and a line with the number of those left out."""
     more = len(lines) - _MOST_LINES
     return [*lines[:_MOST_LINES], *([f"... and {more:,} more"] if more > 0 else [])]

@@ -1,6 +1,6 @@
-"""Options of what is read, for commands and streams of text: a class for each group.
+"""Options for reading text, in commands and streams: one class per group.
 
-A configuration inherits its groups. The fields of its last base stand first.
+A configuration inherits its groups. The fields of its last base come first.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ Several = Annotated[
 
 
 def _named(given: Any) -> Any:
-    """Names in a list, or in texts with commas between them."""
+    """Split names, given in a list or in texts with commas between them."""
     texts = (given,) if isinstance(given, str) else given
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         return given
@@ -57,8 +57,8 @@ class Options(BaseModel):
     """A configuration without secrets, whose paths can exist.
 
     Attributes:
-        heading: above the fields of a class, in help texts.
-        arguments: fields that the command line takes by their position.
+        heading: the heading above the fields of a class, in help texts.
+        arguments: the fields that the command line takes by position.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
@@ -67,7 +67,7 @@ class Options(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
-        """Let the command line take only `arguments` by their position."""
+        """Let the command line take only `arguments` by position."""
         for name, field in cls.model_fields.items():
             field.kw_only = name not in cls.arguments
 
@@ -78,7 +78,7 @@ class Options(BaseModel):
         values = given if isinstance(given, Mapping) else {"config": given}
         for name, value in values.items():
             require_no_secrets(name, "config")
-            # Whatever its type and name: an error about a value shows the value.
+            # This checks values of any type and name: an error about a value shows the value.
             require_no_secrets(value, str(name))
         return given
 
@@ -88,7 +88,7 @@ class Options(BaseModel):
     @classmethod
     def _possible_paths(cls, given: Any, info: ValidationInfo) -> Any:
         """Refuse paths that no file can have, before any work is done."""
-        is_name = info.field_name == "tokenizer"  # it may be no path at all
+        is_name = info.field_name == "tokenizer"  # which may be no path at all
         require = require_possible_name if is_name else require_writable_name
         for path in given if isinstance(given, list | tuple) else (given,):
             if isinstance(path, str):
@@ -156,10 +156,10 @@ class TokenizerOptions(TokenizerName):
     """How a rank file splits text: name (gpt2, llama3, qwen2) or regular expression."""
 
     def load_tokenizer(self) -> "Tokenizer":
-        """The tokenizer of these options.
+        """Load the tokenizer of these options.
 
         Raises:
-            TokenizerError: it cannot be had.
+            TokenizerError: the tokenizer cannot be loaded.
         """
         from streaming_ext.text.tokenizer.load import load_tokenizer
 
@@ -236,7 +236,7 @@ class TextOptions(
         )
 
     def spec_with(self, **decided: Any) -> DatasetSpec:
-        """Specification of a dataset of the text.
+        """Return the specification of a dataset of the text.
 
         Args:
             decided: the other fields of `DatasetSpec`.
@@ -245,7 +245,7 @@ class TextOptions(
             UsageError: a shard of this size holds no sample.
         """
         read = self.read_options
-        joined = len(read.columns) > 1  # else a separator decides nothing
+        joined = len(read.columns) > 1  # else the separator has no effect
         spec = DatasetSpec(
             text_column=read.columns if joined else read.columns[0],
             text_separator=read.separator if joined else SEPARATOR,

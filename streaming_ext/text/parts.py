@@ -1,9 +1,9 @@
-"""A part, the unit of work in preparing, and how source files are cut into parts, by sizes alone.
+"""Parts, the units of work in a build, and how source files are cut into them by sizes alone.
 
-Large files are cut evenly, small ones taken together in their order:
+Large files are cut evenly; small files are put together in their order:
 
-    sizes 5, 1, 1, 1, 12 with parts of 4 at most, 2 at least:
-    [0-2] [2-5] of the first, the next two, the one after, [0-4] [4-8] [8-12] of the last
+    sizes 5, 1, 1, 1, 12; part_size 4, min_part_size 2; the parts:
+    [0-2] [2-5] of the first, the second and third, the fourth, [0-4] [4-8] [8-12] of the last
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ class SourceSpan:
 
     Attributes:
         source: the file as it was listed.
-        span: the bytes of the file in which its documents begin; None for the whole file.
+        span: the range of bytes in which its documents begin; None for the whole file.
     """
 
     source: SourceFile
@@ -29,15 +29,15 @@ class SourceSpan:
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return self.source.size if self.span is None else self.span[1] - self.span[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part's number and its spans, in the order of its documents.
+    """A numbered part, with its spans in the order of their documents.
 
-    It is one whole file, a span of a large one, or several whole files: all remote, or none.
+    A part is one whole file, a span of a large file, or several whole files: all remote, or none.
     """
 
     number: int
@@ -45,22 +45,22 @@ class Part:
 
     @classmethod
     def whole(cls, number: int, source: SourceFile) -> "Part":
-        """The part that is all of one file."""
+        """Make a part of one whole file."""
         return cls(number, (SourceSpan(source),))
 
     @property
     def size(self) -> int:
-        """In bytes of its spans."""
+        """Total size of the spans in bytes."""
         return sum(source_span.size for source_span in self.spans)
 
     @property
     def remote(self) -> bool:
-        """True if its bytes must be fetched."""
+        """True if the bytes of the part must be fetched."""
         return self.spans[0].source.remote
 
     @property
     def source(self) -> str:
-        """For people: a URL, with the span or the number of further files."""
+        """Description for display: a URL, with the span or the number of further files."""
         return self._text(self.spans[0].source.url)
 
     def __str__(self) -> str:
@@ -72,12 +72,12 @@ class Part:
 
 
 def sizes_of(parts: Sequence[Part]) -> list[int]:
-    """Bytes of each part."""
+    """Return the size of each part in bytes."""
     return [part.size for part in parts]
 
 
 def cut_evenly(size: int, part_size: int) -> list[Span]:
-    """The fewest spans of a file that are at most `part_size` bytes each, end to end."""
+    """Cut a file into the fewest spans of at most `part_size` bytes each, end to end."""
     count = ceil_div(size, part_size)
     return [(size * n // count, size * (n + 1) // count) for n in range(count)]
 
@@ -89,16 +89,16 @@ def arrange(
     min_part_size: int = 0,
     may_be_cut: Callable[[SourceFile], bool] = lambda source: False,
 ) -> tuple[Part, ...]:
-    """The parts of a build, numbered, in the order of the sources.
+    """Arrange source files in numbered parts, in the order of the files.
 
     Args:
-        sources: sorted.
+        sources: the source files, sorted.
         part_size: the size of a part in bytes; larger files are cut if they may be.
-        min_part_size: the size in bytes up to which files are taken together.
-        may_be_cut: a function that says whether a larger file can be entered in the middle.
+        min_part_size: the size in bytes up to which files are put together.
+        may_be_cut: a function that returns whether a larger file can be read from the middle.
     """
     found: list[list[SourceSpan]] = []
-    together: list[SourceSpan] = []  # the last of them, if files may still be added
+    together: list[SourceSpan] = []  # the last part found, if files may still be added to it
     for source in sources:
         held = sum(one.size for one in together)
         if source.size > part_size and may_be_cut(source):

@@ -1,12 +1,12 @@
 """Sketches of documents, which estimate how many n-grams of ids two documents have in common.
 
 A sketch is a one-permutation MinHash (Li, Owen and Zhang, 2012): each n-gram has one hash, whose
-upper bits choose a bin; each bin keeps the least hash. An empty bin takes that of another: the
-first that is not empty from a fixed pseudo-random one on, around the end. So the probability that
-two documents agree in a bin is the Jaccard similarity of their sets of n-grams. Of each bin a byte
-is kept, in which different hashes agree once in 256 times; `NearRule.similarity_of` corrects it.
+upper bits choose a bin, and each bin keeps the smallest hash. An empty bin copies the first bin
+that is not empty, counted from a fixed pseudo-random bin on, around the end. So the probability
+that two documents agree in a bin is the Jaccard similarity of their sets of n-grams. One byte per
+bin is kept. Different hashes agree in it once in 256 times; `NearRule.similarity_of` corrects this.
 
-All is arithmetic of integers: the same ids have the same sketch on every machine.
+All arithmetic is on integers: the same ids have the same sketch on every machine.
 
     ids 7 8 9 7 8 9, n-grams of 5: 7 8 9 7 8 and 8 9 7 8 9; a document of fewer ids is one n-gram
 """
@@ -23,8 +23,8 @@ from streaming_ext.format.spec import NearRule
 
 Sketches = npt.NDArray[np.uint8]  # (documents, bins)
 
-_DOCUMENTS: Final = 1024  # whose bins are filled at a time: what a core keeps near itself
-_NGRAMS: Final = 2**15  # the same
+_DOCUMENTS: Final = 1024  # whose bins are filled at a time, to stay in the cache of a core
+_NGRAMS: Final = 2**15  # that are hashed at a time, for the same reason
 _EMPTY: Final = np.uint64(2**64 - 1)
 _FIRST, _SECOND = np.uint64(0xFF51AFD7ED558CCD), np.uint64(0xC4CEB9FE1A85EC53)
 _BASE: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -34,12 +34,12 @@ _HALF, _BYTE, _ONE = np.uint64(32), np.uint64(56), np.uint64(1)
 def sketches_of(
     stream: npt.NDArray[Any], begins: Ints, ends: Ints, rule: NearRule
 ) -> Iterator[Sketches]:
-    """The sketches of some documents after another.
+    """Yield the sketches of documents, some documents at a time.
 
     Args:
         stream: the ids of all documents, in their order: (tokens,).
-        begins, ends: the ids of each document in the stream, without those that begin or end it:
-            (documents,).
+        begins, ends: the bounds of each document in the stream, without the ids that begin or end
+            it: (documents,).
         rule: the number of bins, and the length of n-grams.
     """
     bins = rule.bins
@@ -47,7 +47,7 @@ def sketches_of(
         own = slice(first, first + _DOCUMENTS)
         minima = np.full(len(begins[own]) * bins, _EMPTY)
         for documents, hashes in _ngrams(stream, begins[own], ends[own], rule.ngram):
-            # the upper half of a hash, times the number of bins: the bin is in its upper half
+            # The upper half of a hash, times the number of bins, has the bin in its upper half.
             chosen = ((hashes >> _HALF) * np.uint64(bins) >> _HALF).view(np.int64)
             chosen += documents * bins
             np.minimum.at(minima, chosen, hashes)
@@ -57,7 +57,7 @@ def sketches_of(
 def _ngrams(
     stream: npt.NDArray[Any], begins: Ints, ends: Ints, length: int
 ) -> Iterator[tuple[Ints, Keys]]:
-    """The hashes of n-grams, and the number of the document of each: (n-grams,)."""
+    """Yield the hashes of n-grams, and the index of the document of each: (n-grams,)."""
     edges = np.append(0, np.cumsum(np.maximum(ends - begins - length + 1, 0)))
     for first in range(0, int(edges[-1]), _NGRAMS):
         taken = np.clip(edges, first, first + _NGRAMS)
@@ -81,20 +81,20 @@ def _ngrams(
 
 
 def _of_ids(ids: npt.NDArray[Any]) -> Keys:
-    """A number for each id that no line relates to those of others."""
+    """Return a number for each id; no line relates the numbers of different ids."""
     values = (ids.astype(np.uint64) + _ONE) * _FIRST
     values ^= values >> _HALF
     return values
 
 
 def _filled(minima: Keys) -> Keys:
-    """The least hash of each bin, or of another one in place of an empty one: (documents, bins)."""
+    """Return the least hash of each bin, or of another if the bin is empty: (documents, bins)."""
     bins = minima.shape[1]
     is_empty = minima == _EMPTY
     some = np.flatnonzero(is_empty.any(axis=1))
     if not len(some):
         return minima
-    # following: (documents, bins), the first bin that is not empty from each on, around the end
+    # following: (documents, bins), the first bin from each on that is not empty, around the end
     last = 2 * bins
     numbers = np.where(np.tile(is_empty[some], 2), last, np.arange(last))
     following = np.minimum.accumulate(numbers[:, ::-1], axis=1)[:, ::-1][:, :bins] % bins
@@ -107,7 +107,7 @@ def _filled(minima: Keys) -> Keys:
 
 
 def _bytes(minima: Keys) -> Sketches:
-    """A byte of each: another one in each bin, since a hash may stand in several."""
+    """Return a byte per bin; each bin scrambles it differently, since bins may share a hash."""
     minima ^= mixed(np.arange(1, minima.shape[1] + 1, dtype=np.uint64) * _BASE, _HALF)
     minima *= _SECOND
     minima >>= _BYTE
@@ -115,10 +115,10 @@ def _bytes(minima: Keys) -> Sketches:
 
 
 def sketch_keys(sketches: Sketches, rule: NearRule) -> Keys:
-    """Keys of each sketch and of its bands: (1 + bands, documents).
+    """Return keys of each sketch and of its bands: (1 + bands, documents).
 
-    Those of sketches are in the first of 1 + bands equal ranges of keys, those of the first band
-    in the second, and so on.
+    Keys of sketches are in the first of 1 + bands equal ranges of keys, keys of the first band in
+    the second, and so on.
     """
     # bands: (documents, bands), then whole: (documents,)
     bands = _joined(sketches.reshape(-1, rule.bands, rule.rows))
@@ -130,7 +130,7 @@ def sketch_keys(sketches: Sketches, rule: NearRule) -> Keys:
 
 
 def _joined(values: npt.NDArray[Any]) -> Keys:
-    """One hash of the values along the last axis."""
+    """Return one hash of the values along the last axis."""
     hashes = np.zeros(values.shape[:-1], np.uint64)
     for offset in range(values.shape[-1]):
         hashes = (hashes + _ONE) * _BASE + values[..., offset]
@@ -138,6 +138,6 @@ def _joined(values: npt.NDArray[Any]) -> Keys:
 
 
 def num_matches(sketches: Sketches, others: Sketches) -> Ints:
-    """The number of bins in which sketches agree with others, each with its own: (documents,)."""
+    """Count the bins in which each sketch agrees with its counterpart: (documents,)."""
     found: Ints = np.count_nonzero(sketches == others, axis=1)
     return found

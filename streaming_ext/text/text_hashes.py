@@ -1,11 +1,11 @@
-"""Hashes of texts: which documents are held out, and which are copies of others.
+"""Hashes of texts, which decide what documents are held out and which are copies of others.
 
 A keyed hash of the text alone decides on the holdout, before anything is packed. So exact
-duplicates fall on the same side, and neither the order of files nor the number of workers matters;
-a larger fraction with the same seed holds out a superset.
+duplicates fall on the same side, and neither the order of files nor the number of workers matters.
+A larger fraction with the same seed holds out a superset.
 
-Copies are texts of the same 128-bit hash: of 10^10 different texts, two have the same one with a
-probability of 10^-19. XXH3 is no cryptographic hash: an author of texts could make some collide.
+Copies are texts with the same 128-bit hash. Among 10^10 different texts, two share a hash with a
+probability of 10^-19. XXH3 is not a cryptographic hash: an author could craft texts that collide.
 
 Texts are compared unchanged, or case-folded, in NFC, with white space collapsed. Whole batches are
 normalized at once, byte by byte; only texts with characters that take part in compositions, or
@@ -40,30 +40,30 @@ _BATCH_BYTES: Final = 2**19  # fits the cache of a core
 
 
 def document_hashes(texts: pa.LargeStringArray, *, seed: int) -> npt.NDArray[np.uint64]:
-    """XXH3-64 of the UTF-8 bytes of each document, keyed with `seed`; shape (num_documents,)."""
+    """Hash the UTF-8 bytes of each document with XXH3-64, keyed with `seed`: (num_documents,)."""
     digest = xxhash.xxh3_64_intdigest
     return np.fromiter((digest(text, seed) for text in _each(texts)), np.uint64, len(texts))
 
 
 def held_out(hashes: npt.NDArray[np.uint64], *, fraction: float) -> npt.NDArray[np.bool_]:
-    """Find the documents that are held out; shape (num_documents,).
+    """Return a mask of the documents that are held out, (num_documents,).
 
     Args:
         hashes: the result of `document_hashes`.
         fraction: the fraction to hold out, in [0, 1).
     """
-    # The threshold is an exact integer: fraction is a binary fraction, times a power of two.
+    # The product is exact: a float is a binary fraction, and 2**64 only shifts it.
     return hashes < np.uint64(int(fraction * 2**64))
 
 
 def text_digests(texts: pa.LargeStringArray) -> npt.NDArray[np.uint64]:
-    """XXH3-128 of the UTF-8 bytes of each text: (texts, 2), the upper 64 bits first."""
+    """Hash the UTF-8 bytes of each text with XXH3-128: (texts, 2), the upper 64 bits first."""
     joined = b"".join(map(xxhash.xxh3_128_digest, _each(texts)))
     return np.frombuffer(joined, ">u8").astype(np.uint64).reshape(-1, 2)
 
 
 def first_ones(high: Keys, low: Keys) -> tuple[Ints, Ints]:
-    """The order of texts by hash, and of each text in this order the first one of its hash.
+    """Return the order of texts by hash, and for each text in this order the first of its hash.
 
     Both are indexes of texts, (texts,); texts of one hash stay in their order.
 
@@ -71,7 +71,7 @@ def first_ones(high: Keys, low: Keys) -> tuple[Ints, Ints]:
         high, low: halves of the hash of each text, (texts,).
     """
     order = ascending(high)
-    if (np.diff(high[order]) == 0)[np.diff(low[order]) != 0].any():  # half of a hash in common
+    if (np.diff(high[order]) == 0)[np.diff(low[order]) != 0].any():  # they share only this half
         order = np.lexsort((low, high))
     same = (np.diff(high[order]) == 0) & (np.diff(low[order]) == 0)
     begins = np.append(True, ~same)[: len(order)]
@@ -87,12 +87,12 @@ def _each(texts: pa.LargeStringArray) -> Iterator[memoryview]:
 def compared_texts(
     texts: pa.LargeStringArray, comparison: Comparison | None, unicode: str | None
 ) -> pa.LargeStringArray:
-    """The form of texts that is compared, and that decides on the holdout.
+    """Return the form of the texts that is compared, and that decides on the holdout.
 
     Args:
-        texts: without nulls.
-        comparison: None if copies are not looked for.
-        unicode: the version of Unicode of a normal form.
+        texts: the texts, without nulls.
+        comparison: the form in which texts are compared; None if copies are not looked for.
+        unicode: the version of Unicode that defines the normal form.
 
     Raises:
         ConfigMismatchError: this Python has another version of Unicode.
@@ -104,7 +104,7 @@ def compared_texts(
 
 
 def require_unicode(unicode: str | None) -> None:
-    """Refuse to fold texts as another version of Unicode does.
+    """Check that this Python normalizes texts with the given version of Unicode.
 
     Raises:
         ConfigMismatchError: this Python has another version.
@@ -117,13 +117,13 @@ def require_unicode(unicode: str | None) -> None:
 
 
 def normal_form(text: str) -> str:
-    """One text case-folded, in NFC, each run of white space one space, none at the ends."""
+    """Return a text case-folded, in NFC, with single spaces for white space, none at the ends."""
     folded = unicodedata.normalize("NFD", text).casefold()
     return " ".join(unicodedata.normalize("NFC", folded).split())
 
 
 def normal_forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
-    """`normal_form` of each text."""
+    """Return `normal_form` of each text."""
     chunks = [_forms(texts[start:end]) for start, end in cut_by_bytes(texts, _BATCH_BYTES)]
     return pa.concat_arrays(chunks) if chunks else texts
 
@@ -133,14 +133,14 @@ def _forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
     data, offsets = data[int(offsets[0]) : int(offsets[-1])], offsets - offsets[0]
     data = np.frombuffer(bytearray(data.data).translate(_ascii_table()), np.uint8)
     alone = _fold_beyond_ascii(data, offsets)
-    # of each run of spaces all but the first go, at the beginning of a text all of them
+    # Remove all but the first of each run of spaces, and all at the beginning of a text.
     spaces = data == _SPACE
     removed = spaces.copy()
     removed[1:] &= spaces[:-1]
     starts = offsets[:-1][offsets[:-1] < offsets[1:]]
     removed[starts] = spaces[starts]
     data, offsets = _without(data, offsets, np.flatnonzero(removed))
-    # one may be left at the end of a text
+    # One space may be left at the end of a text.
     lasts = offsets[1:][offsets[:-1] < offsets[1:]] - 1
     data, offsets = _without(data, offsets, lasts[data[lasts] == _SPACE])
     forms = pa.LargeStringArray.from_buffers(len(texts), pa.py_buffer(offsets), pa.py_buffer(data))
@@ -155,7 +155,7 @@ def _forms(texts: pa.LargeStringArray) -> pa.LargeStringArray:
 def _without(
     data: npt.NDArray[np.uint8], offsets: Ints, removed: Ints
 ) -> tuple[npt.NDArray[np.uint8], Ints]:
-    """Texts without the bytes at some positions."""
+    """Remove the bytes at some positions of texts."""
     if not len(removed):
         return data, offsets
     kept = np.ones(len(data), np.bool_)
@@ -167,7 +167,7 @@ def _without(
 
 @cache
 def _ascii_table() -> bytes:
-    """The folded form of each byte; those beyond ASCII stay."""
+    """Return the folded form of each byte; bytes beyond ASCII stay."""
     table = bytearray(range(256))
     for code in range(_FIRST_BEYOND_ASCII):
         letter = chr(code)
@@ -177,11 +177,11 @@ def _ascii_table() -> bytes:
 
 @cache
 def _tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
-    """By code point, (0x110000,) each.
+    """Return tables by code point, (0x110000,) each.
 
     Returns:
-        becomes: the form of each in UTF-8 as a number, the first byte lowest; 0 if it stays.
-        alone: a mask of those whose texts are normalized one by one.
+        becomes: the folded form in UTF-8 as a number, the first byte lowest; 0 if it is the same.
+        alone: a mask of the characters whose texts are normalized one by one.
     """
     becomes = np.zeros(CODE_POINTS, np.uint32)
     alone = np.zeros(CODE_POINTS, np.bool_)
@@ -211,7 +211,7 @@ def _tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
 
 
 def _fold_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Ints) -> Ints:
-    """Fold in place what is not ASCII; returns the texts that must be normalized one by one."""
+    """Fold all beyond ASCII in place; return the texts that must be normalized one by one."""
     leads = np.flatnonzero(data >= 0xC0)  # bytes that begin a character
     if not len(leads):
         return leads

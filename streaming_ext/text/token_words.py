@@ -1,8 +1,9 @@
-"""Hashes of the n-grams of words of documents, from their ids.
+"""Hashes of the n-grams of words of documents, computed from their ids.
 
-Ids are a fourth as many as bytes. The bytes of the ids of a document, one after another, are those
-of its text; so the words begin where a token begins one, and the sum of what is in the tokens
-between two beginnings is that of the characters between them (see `word_ngrams`).
+There are four times as many bytes as ids, so looking at the ids costs little. The bytes of the ids
+of a document, one after another, are the bytes of its text. So a word begins in the token in which
+it begins in the text. The sum over the tokens between two beginnings is the sum over the characters
+between them (see `word_ngrams`).
 """
 
 import unicodedata
@@ -17,16 +18,17 @@ from streaming_ext.text.documents.text_array import taken
 from streaming_ext.text.tokenizer.unsafe_texts import code_points_from, parts_of
 from streaming_ext.text.word_ngrams import ALONE, MARK, WORD, Sums, sums_before, tables
 
-# Flags of a token: a word begins with it unless one goes on; a word begins in it whatever was
-# before; a word goes on after it; it is not known which words it holds; they are several.
+# Flags of a token, in this order: a word begins with it, unless an earlier word goes on; a word
+# begins in it in any case; its last word may go on; its words are unknown; it holds several words.
 _GOES_ON, _BEGINS, _IS_OPEN, _UNKNOWN, _SEVERAL = 1, 2, 4, 8, 16
 _UNKNOWN_TEXT: Final = "\N{REPLACEMENT CHARACTER}"
 
 
 def _text_of(token: bytes) -> str:
-    """The text of a token, with U+FFFD if it does not say which words it holds.
+    """Return the text of a token, with U+FFFD if the token alone does not say which words it holds.
 
-    What ends a character is taken for a space: what begins this one says whether it is known.
+    The end of a character counts as a space: the token that begins the character says if its word
+    is known.
     """
     rest, whole, begin = parts_of(token)
     first, end = code_points_from(begin) if begin else (0, 0)
@@ -35,9 +37,9 @@ def _text_of(token: bytes) -> str:
 
 
 def is_changed(point: int) -> bool:
-    """Tell if NFC may make a character out of others that make other words.
+    """Return whether NFC may compose a character from others that make other words.
 
-    Of most it only adds accents to a letter. A syllable of Hangul is made of letters.
+    For most characters, NFC only adds accents to a letter. A Hangul syllable is made of letters.
     """
     kind_of, value_of = tables()
     parts = [ord(each) for each in unicodedata.normalize("NFD", chr(point))]
@@ -50,7 +52,7 @@ class WordSums(NamedTuple):
 
     Attributes:
         before: the sum of the characters before each word, and of all: (words + 1,).
-        firsts: the position of the id in which each begins, (words,).
+        firsts: the position of the id in which each word begins, (words,).
     """
 
     before: Sums
@@ -60,11 +62,11 @@ class WordSums(NamedTuple):
 class TokenWords:
     """The words that the tokens of a vocabulary begin, hold and end.
 
-    A token with several words, such as ` it's`, is looked at as several tokens: ` it'` and `s`.
+    A token with several words, such as ` it's`, is treated as several tokens: ` it'` and `s`.
     """
 
     def __init__(self, vocabulary: Mapping[int, bytes], *, composes: bool) -> None:
-        """Look at the tokens.
+        """Find the words of each token.
 
         Args:
             vocabulary: the bytes of each id.
@@ -99,30 +101,30 @@ class TokenWords:
         ends = np.append(cuts[1:], len(codes)) - 1
         flags |= _IS_OPEN * (kinds[ends] == WORD)
 
-        # flags and values: (cuts + 1,) each; the last is of ids that the vocabulary lacks
+        # flags and values: (cuts + 1,) each; the last is for ids that the vocabulary lacks
         self._flags = np.append(flags, _UNKNOWN).astype(np.uint8)
         self._values = np.append(np.add.reduceat(value_of[codes], cuts).astype(np.uint32), 0)
         counts = np.diff(np.append(np.searchsorted(cuts, firsts), len(cuts)))
         ids, size = np.array([*known], np.int64), max(vocabulary) + 1
         self._counts, self._firsts = np.ones(size, np.int64), np.full(size, len(cuts))
         self._counts[ids], self._firsts[ids] = counts, np.cumsum(counts) - counts
-        # by id, for texts without tokens of several words
+        # These tables by id serve texts without tokens of several words.
         self._flags_of_id = self._flags[self._firsts] | np.uint8(_SEVERAL) * (self._counts > 1)
         self._values_of_id = self._values[self._firsts]
 
     def flags(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
-        """Flags that say what is known of the words of each id, for the other methods: (ids,)."""
+        """Return flags for the other methods that describe the words of each id: (ids,)."""
         return taken(self._flags_of_id, ids)
 
     @staticmethod
     def unknown(flags: npt.NDArray[np.uint8]) -> Ints:
-        """The positions of the ids of which it is not known which words they hold."""
+        """Return the positions of the ids whose words are unknown."""
         return np.flatnonzero((flags & _UNKNOWN).astype(np.bool_))
 
     def sums(
         self, ids: npt.NDArray[np.uint32], flags: npt.NDArray[np.uint8], offsets: Ints
     ) -> WordSums:
-        """The words of some documents.
+        """Return the words of some documents.
 
         Args:
             ids: the ids of all documents.
@@ -139,7 +141,7 @@ class TokenWords:
         else:
             values = taken(self._values_of_id, ids)
         is_open = np.zeros(len(flags) + 1, np.uint8)
-        np.right_shift(flags, 2, out=is_open[1:])  # bit 0: a word goes on after the one before
+        np.right_shift(flags, 2, out=is_open[1:])  # bit 0: the word in the token before may go on
         is_open[offsets] = 0
         is_first = (flags & ~is_open[:-1] | flags >> 1) & 1
         at = np.flatnonzero(is_first.view(np.bool_))

@@ -5,10 +5,10 @@ without case, width and accents: `Café`, `CAFÉ` and `cafe` are one word. In sc
 spaces between words each character is a word.
 
 A word of the characters c0 c1 c2 has the hash v(c0) + v(c1)·B + v(c2)·B² mod 2^64, with a random
-number v for each character; the hash of an n-gram is made of those of its words in the same way.
+number v for each character. The hash of an n-gram combines the hashes of its words in the same way.
 
-The plain sum of the v of all characters of an n-gram is another hash, which does not see their
-order. `token_words` adds up its lower half from the ids of a text, which costs a fifth.
+The plain sum of v over all characters of an n-gram is another hash, which ignores their order.
+`token_words` computes its lower half from the ids of a text, at a fifth of the cost.
 """
 
 import unicodedata
@@ -27,15 +27,15 @@ from streaming_ext.text.documents.text_array import cut_by_bytes, taken, text_bu
 Hashes = npt.NDArray[np.uint64]
 Sums = npt.NDArray[np.uint32]
 
-SEGMENT: Final = 2**17  # bytes that are looked at together; a longer text is cut between words
-_BLOCK: Final = 2**14  # words that are looked at together
-_LOOK: Final = 2**12  # bytes in which a cut looks for a space
-_BASE: Final = 0x9E3779B97F4A7C15  # odd, so that its powers can be divided by
-_NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # the same for the words of an n-gram
+SEGMENT: Final = 2**17  # bytes that are processed together; a longer text is cut between words
+_BLOCK: Final = 2**14  # words that are processed together
+_LOOK: Final = 2**12  # bytes that are searched for a space to cut at
+_BASE: Final = 0x9E3779B97F4A7C15  # odd, so that it has an inverse mod 2^64
+_NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # the base for the words of an n-gram
 CODE_POINTS: Final = 0x110000
 WORD, ALONE, MARK = 1, 2, 3  # kinds of characters; 0 separates words
-# Ranges of one kind, each with itself as its form: no character in them folds, composes, or is
-# white space, on which `text_hashes` relies too.
+# Ranges of one kind in which each character is its own form: none folds, composes or is white
+# space. `text_hashes` relies on this too.
 UNIFORM: Final = (
     (0x3400, 0x4DC0, ALONE),
     (0x4E00, 0xA000, ALONE),
@@ -58,8 +58,8 @@ class Ngrams(NamedTuple):
     """The n-grams of some texts, in their order: (n-grams,) each.
 
     Attributes:
-        hashes: the hash of each.
-        texts: the number of its text.
+        hashes: the hash of each n-gram.
+        texts: the index of its text.
     """
 
     hashes: Hashes
@@ -67,7 +67,7 @@ class Ngrams(NamedTuple):
 
 
 def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
-    """The n-grams of each text; a text of fewer words has none.
+    """Return the n-grams of each text; a text with fewer words has none.
 
     Args:
         texts: the texts, without nulls.
@@ -84,11 +84,11 @@ def word_ngrams(texts: pa.LargeStringArray, words: int) -> Ngrams:
 
 
 def words_of(texts: pa.LargeStringArray, *, ordered: bool) -> Ngrams:
-    """The words of each text, as n-grams of one word.
+    """Return the words of each text, as n-grams of one word.
 
     Args:
         texts: the texts, without nulls.
-        ordered: false for the plain sums of their characters.
+        ordered: true for hashes that depend on the order of characters, false for plain sums.
     """
     segments, owners = _segments(texts)
     found = [(np.empty(0, np.uint64), np.empty(0, np.int64))] + [
@@ -103,7 +103,7 @@ def are_inside(owners: Ints, words: int) -> Flags:
     """Flag the n-grams of consecutive words that lie in one text: (n-grams,).
 
     Args:
-        owners: the number of the text of each word, (words,).
+        owners: the index of the text of each word, (words,).
         words: the number of words of an n-gram.
     """
     count = max(len(owners) - words + 1, 0)
@@ -112,14 +112,14 @@ def are_inside(owners: Ints, words: int) -> Flags:
 
 
 def sums_before(values: Sums) -> Sums:
-    """The sum of all values before each, and of all: sums_before([1, 2, 5]) is [0, 1, 3, 8]."""
+    """Return the sum before each value, and of all: sums_before([1, 2, 5]) is [0, 1, 3, 8]."""
     before = np.zeros(len(values) + 1, np.uint32)
     np.cumsum(values, dtype=np.uint32, out=before[1:])
     return before
 
 
 def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
-    """The texts, long ones cut between words, or characters; and the text of each segment."""
+    """Cut long texts at spaces, else between characters; return the segments, and their texts."""
     data, offsets = text_buffers(texts)
     numbers = np.arange(len(texts))
     long = np.flatnonzero(np.diff(offsets) > SEGMENT).tolist()
@@ -143,7 +143,7 @@ def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
 
 
 def _words(texts: pa.LargeStringArray, first: int, *, ordered: bool) -> tuple[Hashes, Ints]:
-    """The hash of each word, and the number of its text, counted from `first`."""
+    """Return the hash of each word, and the index of its text, counted from `first`."""
     data, offsets = text_buffers(texts)
     data = data[int(offsets[0]) : int(offsets[-1])]
     codes: npt.NDArray[Any] = data
@@ -170,7 +170,7 @@ def _words(texts: pa.LargeStringArray, first: int, *, ordered: bool) -> tuple[Ha
     if ordered:
         powers, inverse = _powers()
         values = values * powers[: len(codes)]
-    # sums: (characters,), of all before and itself; what separates words adds nothing
+    # sums: (characters,), of each and all before it; separators add nothing
     sums = np.cumsum(values)
     hashes = np.diff(sums[np.append(at[1:], len(sums)) - 1], prepend=np.uint64(0))
     counts = np.diff(np.append(np.searchsorted(at, starts), len(at)))  # words of each text
@@ -179,9 +179,9 @@ def _words(texts: pa.LargeStringArray, first: int, *, ordered: bool) -> tuple[Ha
 
 
 def _sums(words: Hashes, count: int) -> Hashes:
-    """The sum of each `count` consecutive words, word i times the i-th power of a constant.
+    """Return the sum of each `count` consecutive words, word i times the i-th power of a constant.
 
-    Sums of twice as many words come from those of half: 13 words are 1 + 4 + 8 of them.
+    Sums of 2, 4, 8 ... words are built by doubling: a sum of 13 words consists of 1 + 4 + 8 words.
     """
     length = len(words) - count + 1
     total = np.zeros(length, np.uint64)
@@ -200,7 +200,7 @@ def _sums(words: Hashes, count: int) -> Hashes:
 
 @cache
 def _powers() -> tuple[Hashes, Hashes]:
-    """The powers of the base, and what divides by each."""
+    """Return the powers of the base, and the inverse of each mod 2^64."""
     bases = np.array([_BASE, pow(_BASE, -1, 2**64)], np.uint64)[:, None]
     factors = np.broadcast_to(bases, (2, 2 * SEGMENT)).copy()
     factors[:, 0] = 1
@@ -210,7 +210,7 @@ def _powers() -> tuple[Hashes, Hashes]:
 
 @cache
 def tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
-    """The kind of each code point, and a number for its form: (0x110000,) each."""
+    """Return the kind of each code point, and a number for its form: (0x110000,) each."""
     kinds = np.zeros(CODE_POINTS, np.uint8)
     forms = np.arange(CODE_POINTS, dtype=np.uint64)
     known = np.zeros(CODE_POINTS, np.bool_)
@@ -231,7 +231,7 @@ def tables() -> tuple[npt.NDArray[np.uint8], Hashes]:
 
 
 def _form(letter: str) -> int:
-    """A number that letters share if they differ in case, width and accents alone."""
+    """Return a number that letters share if they differ only in case, width and accents."""
     folded = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", letter).casefold())
     plain = [each for each in folded if not unicodedata.category(each).startswith("M")]
     if len(plain) == 1:

@@ -1,7 +1,7 @@
 """Some consecutive samples of a chain: dictionaries, Arrow columns, or both.
 
-A column holds texts, numbers, or tokens. Samples show tokens of a `list` as a list, as tokenizers
-return them, and those of a `large_list` as a tensor.
+A column holds texts, numbers, or tokens. In samples, the tokens of a `list` are a list, as
+tokenizers return them, and the tokens of a `large_list` are a tensor.
 """
 
 import copy
@@ -21,20 +21,20 @@ from streaming_ext.base.errors import UsageError
 Sample: TypeAlias = dict[str, Any]
 State: TypeAlias = Any  # plain values; None at the beginning
 Column: TypeAlias = Any  # an Arrow array
-# Immutable types, which most values of samples have.
+# Immutable types; most values of samples have one of them.
 _FIXED = frozenset({str, int, float, bool, bytes, type(None)})
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Some consecutive samples, never changed.
+    """Some consecutive samples, which never change.
 
     Attributes:
-        rows: a dictionary for each sample; None if the columns hold all.
-        columns: further values, which replace those of the same name in `rows`.
+        rows: a dictionary for each sample; None if the columns hold all values.
+        columns: further values, which replace values of the same name in `rows`.
         state: the state at which the samples after these begin; None if a flow cannot be opened
             there.
-        passes: passes that ended before these samples, of a source that repeats forever.
+        passes: the number of passes that ended before these samples, if the source repeats forever.
     """
 
     rows: Sequence[Sample] | None = None
@@ -49,12 +49,12 @@ class Block:
         return len(next(iter(self.columns.values()), ()) if self.rows is None else self.rows)
 
     def at(self, state: State, passes: int = 0) -> "Block":
-        """Give the same samples another state."""
+        """Return the same samples with another state."""
         return replace(self, state=state, passes=passes)
 
     @cached_property
     def samples(self) -> Sequence[Sample]:
-        """All values as dictionaries."""
+        """Samples as dictionaries, with all values."""
         if not self.columns:
             return self.rows or ()
         values = zip(*map(values_of, self.columns.values()), strict=True)
@@ -67,7 +67,7 @@ class Block:
         """Return the values of a column: an Arrow array, or a list.
 
         Raises:
-            UsageError: a sample lacks it.
+            UsageError: a sample lacks the column.
         """
         if name in self.columns:
             return self.columns[name]
@@ -81,7 +81,7 @@ class Block:
         """Return a column of tokens.
 
         Raises:
-            UsageError: a sample lacks it, or it holds something else.
+            UsageError: a sample lacks the column, or the column holds something else.
         """
         column = self.column(name)
         if isinstance(column, pa.ListArray | pa.LargeListArray):
@@ -90,10 +90,10 @@ class Block:
         return tokens_of(np.concatenate([np.empty(0, np.int64), *values]), [*map(len, values)])
 
     def texts(self, name: str) -> pa.LargeStringArray:
-        """Return a column of texts, with an empty one for None.
+        """Return a column of texts, with an empty text for None.
 
         Raises:
-            UsageError: a sample lacks it, or it holds something else.
+            UsageError: a sample lacks the column, or the column holds something else.
         """
         column = self.column(name)
         try:
@@ -106,7 +106,7 @@ class Block:
         return Block(self.rows, {**self.columns, **added})
 
     def copied(self) -> "Block":
-        """Copy the samples with values of their own; columns always show new ones."""
+        """Copy the values of the samples; columns give new values each time."""
         return Block(self.rows and [copied(row) for row in self.rows], self.columns)
 
     def slice(self, start: int, stop: int) -> "Block":
@@ -116,7 +116,7 @@ class Block:
         return Block(self.rows and self.rows[start:stop], columns)
 
     def take(self, numbers: Ints) -> "Block":
-        """Take the samples of some numbers, in this order."""
+        """Take the samples with some numbers, in this order."""
         rows = self.rows and [self.rows[number] for number in numbers.tolist()]
         return Block(rows, {name: _take(each, numbers) for name, each in self.columns.items()})
 
@@ -146,7 +146,7 @@ def tokens_of(values: npt.NDArray[Any], lengths: npt.ArrayLike, *, listed: bool 
     Args:
         values: the tokens of all samples, end to end: (tokens,).
         lengths: the number of tokens of each sample: (samples,).
-        listed: True if samples show them as a list.
+        listed: true if samples have the tokens as a list.
     """
     offsets = np.append(0, np.cumsum(lengths, dtype=np.int64))
     if listed:
@@ -155,7 +155,7 @@ def tokens_of(values: npt.NDArray[Any], lengths: npt.ArrayLike, *, listed: bool 
 
 
 def rows_of(rows: npt.NDArray[Any]) -> Column:
-    """Make a column of tokens out of rows of one length: (samples, tokens)."""
+    """Make a column of tokens from rows of one length: (samples, tokens)."""
     return tokens_of(rows.reshape(-1), np.full(len(rows), rows.shape[1]))
 
 
@@ -181,7 +181,7 @@ def as_matrix(column: Column) -> npt.NDArray[Any] | None:
 
 
 def values_of(column: Column | list[Any]) -> Sequence[Any]:
-    """Return the values of a column as samples have them, each in memory of its own."""
+    """Return the values of a column as samples have them, each in its own memory."""
     if isinstance(column, list):
         return column
     if not pa.types.is_large_list(column.type):
@@ -192,13 +192,13 @@ def values_of(column: Column | list[Any]) -> Sequence[Any]:
 
 
 def _take(column: Column, numbers: Ints) -> Column:
-    """Take some values of a column; Arrow takes four times as long for rows of one length."""
+    """Take some values of a column; for rows of one length, Arrow would take four times as long."""
     rows = as_matrix(column)
     return column.take(pa.array(numbers)) if rows is None else rows_of(rows[numbers])
 
 
 def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
-    """Read tokens as users pass them: a list, array, tensor, a single number, None for none."""
+    """Convert tokens of users: a list, array, tensor, a single number, or None for no tokens."""
     array: npt.NDArray[Any] = np.asarray([] if value is None else value)
     whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
     if not whole or array.size != max(array.shape, default=1):  # as a row, or a single number
@@ -210,14 +210,14 @@ def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
 
 
 def copied(value: Any) -> Any:
-    """Copy a value with containers, arrays and tensors of its own, at any depth.
+    """Copy a value with its containers, arrays and tensors, at any depth.
 
-    Objects of other kinds, such as images, are shared: what a copy of them costs is not known.
+    Objects of other kinds, such as images, are shared: the cost of copying them is not known.
     """
     kind = type(value)
     if kind in _FIXED:
         return value
-    if kind is list and _FIXED.issuperset(map(type, value)):  # tokens: many
+    if kind is list and _FIXED.issuperset(map(type, value)):  # usually many tokens
         return value.copy()
     if kind is dict:
         return {name: copied(one) for name, one in value.items()}

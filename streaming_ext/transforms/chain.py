@@ -16,7 +16,7 @@ class Chain(Protocol):
     """A source and the steps after it.
 
     Attributes:
-        open: opens a flow of its samples, from a state on.
+        open: a function that opens a flow of its samples, from a state on.
         described: the source and the steps as a text, by which a state recognizes them.
     """
 
@@ -28,10 +28,10 @@ class CheckpointableIterator(AbstractContextManager["CheckpointableIterator"]):
     """Samples one by one, and a state between any two."""
 
     def __init__(self, chain: Chain, subset: Subset, state: Mapping[str, Any] | None) -> None:
-        """Start, or resume from a state, which is not changed.
+        """Start a pass, or resume it from a state, which is not changed.
 
         Raises:
-            ConfigMismatchError: the state is of another chain or subset.
+            ConfigMismatchError: the state belongs to another chain or subset.
         """
         require_same(chain, subset, state)
         self._chain, self._subset = chain, subset
@@ -51,7 +51,7 @@ class CheckpointableIterator(AbstractContextManager["CheckpointableIterator"]):
             ) from self._failed
         while self._at == len(self._samples):
             self._given.use()
-            self._given.state()  # forget those before it
+            self._given.state()  # forget the states before it
             self._samples, self._at = (), 0
             try:
                 is_more = self._given.more()
@@ -83,7 +83,7 @@ class CheckpointableIterator(AbstractContextManager["CheckpointableIterator"]):
         vars(self).update(vars(resumed))
 
     def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop the work in the background."""
         self._given.close()
 
     def __exit__(self, *_: object) -> None:
@@ -91,10 +91,10 @@ class CheckpointableIterator(AbstractContextManager["CheckpointableIterator"]):
 
 
 def require_same(chain: Chain, subset: Subset, state: Mapping[str, Any] | None) -> None:
-    """Refuse a state of another chain; None is the beginning of any.
+    """Refuse a state of another chain; None is the beginning of any chain.
 
     Raises:
-        ConfigMismatchError: naming what differs.
+        ConfigMismatchError: the chain or subset differs; the message says how.
     """
     if state is None:
         return

@@ -26,17 +26,17 @@ from streaming_ext.transforms.processes import (
 
 
 class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg]
-    """Samples, each a dictionary. Each step returns another dataset.
+    """A chain of samples, each a dictionary. Each step returns another dataset.
 
-    The workers of a DataLoader have different samples: those of the source are split among them.
+    The workers of a DataLoader have different samples: the source is split among them.
     """
 
     def __init__(self, open_: Open, described: str) -> None:
         """Use `from_files`, `from_sequence` or `from_iterable` instead.
 
         Args:
-            open_: opens a flow, from a state on.
-            described: the source and the steps, by which a state recognizes its chain.
+            open_: a function that opens a flow, from a state on.
+            described: the source and the steps as a text, by which a state recognizes its chain.
         """
         self.open, self.described = open_, described
 
@@ -47,7 +47,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         """Begin a pass, or resume one from `state_dict`, which is not changed.
 
         Raises:
-            ConfigMismatchError: the state is of another chain, or of another number of workers.
+            ConfigMismatchError: the state belongs to another chain, or another number of workers.
         """
         end_without_hooks()  # in a worker of torch's own loader
         return CheckpointableIterator(self, this_worker(), state_dict)
@@ -64,7 +64,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         workers: StepWorkers = CONSUMER,
         **settings: Any,
     ) -> "CheckpointableDataset":
-        """Add a function of each block, which a state recognizes by its name and settings."""
+        """Add a function that is applied to blocks; states recognize its name and settings."""
         name, of_block = _described(name, settings), partial(function, **settings)
         return self._then(name, partial(of_blocks, function=of_block, workers=workers, name=name))
 
@@ -75,7 +75,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         shuffle: bool = False,
         shuffle_seed: int = 42,
     ) -> "CheckpointableDataset":
-        """Read samples by their number; in another order each epoch if `shuffle`."""
+        """Read samples by their number; with `shuffle`, in another order each epoch."""
         shuffle_seed = count("shuffle_seed", shuffle_seed, least=-MOST)
         seed = shuffle_seed if flag("shuffle", shuffle) else None
         open_pass = partial(of_sources.one_pass, samples=sequence, numbered=True, seed=seed)
@@ -83,7 +83,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
 
     @staticmethod
     def from_iterable(iterable: Iterable[Sample], repeat: bool = False) -> "CheckpointableDataset":
-        """Read samples of an iterable that yields the same ones each time; a resume skips some."""
+        """Read an iterable that yields the same samples each time; a resume skips some."""
         return _source("from_iterable(", partial(of_sources.one_pass, samples=iterable), repeat)
 
     @staticmethod
@@ -97,16 +97,16 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         seed: int = 42,
         on_bad_document: OnBadDocument = "fail",
     ) -> "CheckpointableDataset":
-        """Read samples of files, of several files in turns.
+        """Read the samples of files, several files in turns.
 
         Args:
             urls: files, folders, glob and brace patterns, on disk or hf://, s3://, gs://, az://,
-                https://; all that `shardmill shard` takes.
-            repeat: True if another epoch follows each.
-            shuffle_shards: True for another order of the files in each epoch.
-            format: the format of the files; "auto" for the one that each file's name says.
-            n_active_shards: files that are read at once.
-            n_standby_shards: files whose beginning is fetched before their turn comes.
+                https://; everything that `shardmill shard` takes.
+            repeat: true if another epoch follows each.
+            shuffle_shards: true for another order of the files in each epoch.
+            format: the format of the files; "auto" for the format that each file's name says.
+            n_active_shards: the number of files that are read at once.
+            n_standby_shards: the number of files whose beginning is fetched before their turn.
             seed: the seed of the order of files.
             on_bad_document: "fail" if a record that cannot be read is an error, "skip" to leave it
                 out.
@@ -152,22 +152,22 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         return self._of_samples("filter_map", fn)
 
     def parallel_map(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
-        """Do what `map` does in workers; see `parallel_filter_map`."""
+        """Apply `map` in workers; see `parallel_filter_map`."""
         return self._of_samples("map", fn, StepWorkers.of(*workers, **named))
 
     def parallel_filter(self, fn: Function, *workers: Any, **named: Any) -> "CheckpointableDataset":
-        """Do what `filter` does in workers; see `parallel_filter_map`."""
+        """Apply `filter` in workers; see `parallel_filter_map`."""
         return self._of_samples("filter", fn, StepWorkers.of(*workers, **named))
 
     def parallel_filter_map(
         self, fn: Function, *workers: Any, **named: Any
     ) -> "CheckpointableDataset":
-        """Do what `filter_map` does in workers, in the order of the samples.
+        """Apply `filter_map` in workers, in the order of the samples.
 
         Args:
-            fn: a function of a sample; None leaves it out.
+            fn: a function of a sample; it returns None to leave the sample out.
             workers, named: `max_workers`, by default one per core; `prefetch_factor`, samples ahead
-                per worker (10); `ordered`, False lets workers go on far beyond a slow sample
+                per worker (10); `ordered`, False to let workers go on far beyond a slow sample
                 (True); `executor_type`, "process" (the default) or "thread".
         """
         return self._of_samples("filter_map", fn, StepWorkers.of(*workers, **named))
@@ -187,7 +187,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         return self._then("take", of_steps.take, count=count("max_count", max_count, least=0))
 
     def stride(self, interval: int, offset: int) -> "CheckpointableDataset":
-        """Keep one sample of each interval: of interval 3 and offset 1, samples 1, 4, 7, ..."""
+        """Keep one sample per interval: with interval 3 and offset 1, samples 1, 4, 7, ..."""
         interval = count("interval", interval, least=1)
         offset = count("offset", offset, least=0, most=interval - 1)
         return self._then("stride", of_steps.stride, interval=interval, offset=offset)
@@ -201,7 +201,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
     def batch(
         self, batch_size: int, collate_fn: of_steps.Collate | None = None, drop_last: bool = False
     ) -> "CheckpointableDataset":
-        """Join samples in groups, by torch's `default_collate` or by `collate_fn`."""
+        """Join samples in groups, with torch's `default_collate` or with `collate_fn`."""
         step = partial(of_steps.batch, collate=collate_fn or default_collate)
         size = count("batch_size", batch_size, least=1)
         return self._then("batch", step, size=size, drop_last=flag("drop_last", drop_last))
@@ -246,14 +246,14 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
     def _rows(
         self, kind: str, step: Step, length: int, columns: Sequence[str], discard: bool = False
     ) -> "CheckpointableDataset":
-        """Make rows of the samples that have tokens, and not too many."""
+        """Make rows of the samples that have at least one token, but not too many."""
         length, names = count("chunk_length", length, least=1), names_of(columns)
         usable = partial(of_steps.keep_usable, names=names, longest=length if discard else MOST)
         chain = self._function(f"{kind}({length}, {names}, {discard})", usable)
         return chain._then("rows", partial(step, length=length, names=names))
 
     def pad(self, pad_values: Mapping[str, int], chunk_length: int) -> "CheckpointableDataset":
-        """Fill columns up to one length, each with its value."""
+        """Fill columns up to one length, each with its own value."""
         values = {name: count(name, value, least=-MOST) for name, value in pad_values.items()}
         length = count("chunk_length", chunk_length, least=1)
         return self._function("pad", of_steps.pad, values=values, length=length)
@@ -261,7 +261,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
     def add_bos_eos(
         self, bos_token_id: int | None, eos_token_id: int | None, target_column: str = "input_ids"
     ) -> "CheckpointableDataset":
-        """Add a token before and one after those of each sample."""
+        """Add one token before and one token after the tokens of each sample."""
         bos = count("bos_token_id", bos_token_id, least=0, optional=True)
         eos = count("eos_token_id", eos_token_id, least=0, optional=True)
         add = of_steps.add_bos_eos
@@ -280,9 +280,9 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         """Turn conversations into `input_ids`, `attention_mask`, and `labels` without prompts.
 
         Args:
-            tokenizer: a fast one of transformers.
-            chat_template: with `{% generation %}` around what the assistant says; by default the
-                tokenizer's own.
+            tokenizer: a fast tokenizer of transformers.
+            chat_template: a template with `{% generation %}` around what the assistant says; by
+                default the tokenizer's own.
             messages: the column of a conversation.
             prompt, completion: columns of texts, instead of conversations.
             max_workers: the number of threads.
@@ -309,16 +309,16 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         *,
         pattern: str | None = None,
     ) -> "CheckpointableDataset":
-        """Turn texts into `input_ids`, a block at once.
+        """Turn texts into `input_ids`, one block at a time.
 
         Args:
             tokenizer: a name, file or Hugging Face repository as `shardmill shard` takes it, or a
-                tokenizer of transformers, whose own ids these are.
-            tokenizer_kwargs: arguments of each call of a tokenizer of transformers.
-            target_column: the column of the texts; None is an empty one.
-            parallel: True if threads in the background do the work.
+                tokenizer of transformers, which then gives its own ids.
+            tokenizer_kwargs: the arguments of each call of a tokenizer of transformers.
+            target_column: the column of the texts; None counts as an empty text.
+            parallel: true if threads in the background do the work.
             max_workers: the number of threads; None for one per core.
-            prefetch_factor, ordered, executor_type: checked, and without effect: threads work a few
+            prefetch_factor, ordered, executor_type: checked, but without effect: threads work a few
                 blocks ahead.
             pattern: the pattern of a .tiktoken file, see `shardmill shard`.
         """
@@ -337,7 +337,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
         target_column: str = "input_ids",
         pattern: str | None = None,
     ) -> "CheckpointableDataset":
-        """Add the tokenizer's first and last token to each sample, if it does not add them."""
+        """Add the tokenizer's first and last token to each sample, unless it adds them itself."""
         from streaming_ext.transforms.tokenizers import missing_ends
 
         bos, eos = missing_ends(tokenizer, pattern)
@@ -348,7 +348,7 @@ class CheckpointableDataset(Sendable, IterableDataset):  # type: ignore[type-arg
 
 
 def _source(described: str, open_pass: Step, repeat: bool) -> CheckpointableDataset:
-    """Make a dataset of a source, which opens a pass by its number."""
+    """Make a dataset from a source, which opens a pass by its number."""
     repeat = flag("repeat", repeat)
     open_ = partial(of_sources.repeat, source=open_pass) if repeat else open_pass
     return CheckpointableDataset(open_, f"{described}, {repeat})")
@@ -370,12 +370,12 @@ def interleave_datasets(
     weights: Sequence[float] | None = None,
     chunk_size: int = 1024,
 ) -> CheckpointableDataset:
-    """Take samples of datasets in turns, by weights, until one that has its turn is at its end.
+    """Take samples of datasets in turns, by weights, until a dataset has its turn but no sample.
 
     Args:
         sources: the datasets.
-        weights: the relative number of turns of each; equal by default.
-        chunk_size: turns after which they start again.
+        weights: the relative number of turns of each dataset; equal by default.
+        chunk_size: the number of turns after which their order repeats.
     """
     given = [1.0] * len(sources) if weights is None else list(weights)
     each = [real for one in given if (real := plain_real(one)) is not None]
@@ -388,17 +388,17 @@ def interleave_datasets(
 def _joined(
     step: Step, sources: Sequence[CheckpointableDataset], **settings: Any
 ) -> CheckpointableDataset:
-    """Make one dataset of several."""
+    """Make one dataset from several."""
     open_ = partial(step, sources=[source.open for source in sources], **settings)
     names = ", ".join(source.described for source in sources)
     return CheckpointableDataset(open_, f"{step.__name__}({names}; {settings})")
 
 
 def names_of(columns: Sequence[str]) -> tuple[str, ...]:
-    """Read names of columns, as a sequence or a single one.
+    """Return names of columns, given as a sequence or as a single name.
 
     Raises:
-        UsageError: there are none.
+        UsageError: there are no names.
     """
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     if not names:

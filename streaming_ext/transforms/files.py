@@ -1,9 +1,9 @@
-"""`from_files`: a sample of each active file in turns; the next file replaces one that ends.
+"""`from_files`: a sample of each active file in turns; the next file replaces a file that ends.
 
 Three files of 2, 1 and 2 samples with two of them active: a1 b1 a2 c1 c2.
 
-A file is read in spans, which are split among the workers. Of two files of 3 and 2 spans, worker 1
-of 2 has these:
+A file is read in spans, which are split among the workers. Of two files with 3 and 2 spans, worker
+1 of 2 reads these:
 
     file 0: . 1 .      file 1: 0 .
 """
@@ -37,16 +37,17 @@ from streaming_ext.transforms.sources import permuted
 SPAN_BYTES: Final = 2**22  # that are fetched and read at once
 _MOST: Final = 2**16  # samples at once
 _FETCHING: Final = 8  # threads that wait for bytes
-_END_BYTES: Final = 4096  # at the beginning and at the end of a file
-_LOOKED_INTO: Final = 4096  # files
+_END_BYTES: Final = 4096  # that are hashed at the beginning and at the end of a file
+_LOOKED_INTO: Final = 4096  # files, at most
 
 
 def fingerprint(sources: Sequence[SourceFile]) -> str:
-    """Hash the properties of files by which a state recognizes them.
+    """Hash the properties by which a state recognizes files.
 
-    They are names and sizes, the version that a server reports, and the beginning and end of local
-    files: a copy has other times. A change in the middle of a local file that keeps the size is
-    not seen, nor one that keeps sizes of most files if there are more than 4,096.
+    These are names and sizes, the version that a server reports, and the beginning and end of local
+    files, but no times, which a copy changes. A change in the middle of a local file that keeps the
+    size goes unnoticed. With more than 4,096 files, any change that keeps the size goes unnoticed
+    in most of them.
 
     Raises:
         SourceError: a file is gone.
@@ -78,13 +79,13 @@ def files_pass(
     Args:
         subset: the subset of the spans of each file.
         state: the state of this flow: `next`, the position of the first file that was not active
-            yet, and `active`, position, span and used samples of it for each active file.
+            yet, and `active`, with the position, span and used samples of each active file.
         epoch: the number of the pass.
         sources: the files that take turns.
         options: the options of reading documents.
         seed: the seed of the files' order in each epoch; None for the order of their names.
-        active: files that are read at once.
-        standby: files whose beginning is fetched before their turn comes.
+        active: the number of files that are read at once.
+        standby: the number of files whose beginning is fetched before their turn comes.
     """
     order = permuted(len(sources), seed, epoch)
     opened: dict[int, Input] = {}  # by position in the order
@@ -116,12 +117,12 @@ def files_pass(
             if not ready:
                 opened.pop(turns.popleft()).close()
                 continue
-            # One turn before a file that is at its end; else as many as fit into a span's bytes.
+            # Take one turn before a file that has ended, else as many as fit into a span's bytes.
             fitting = int(1 / sum(1 / file.size for file in ready))
             count = min(most // len(ready), fitting, *(file.have for file in ready))
             turns_each = max(1, count if len(ready) == len(files) else 1)
             block = take_in_turns(ready, np.tile(np.arange(len(ready)), turns_each))
-            turns.rotate(-len(ready))  # the file after them is at its end, or they are all
+            turns.rotate(-len(ready))  # the file after them has ended, or these are all files
             states = [[position, *opened[position].state().values()] for position in turns]
             yield block.at({"next": following, "active": states})
     finally:
@@ -131,7 +132,7 @@ def files_pass(
 
 
 def _read_ahead(subset: Subset, state: State, *, source: Open, threads: Executor) -> Flow:
-    """Yield an empty block, then those of a source, each made before it is needed."""
+    """Yield an empty block, then the blocks of a source, each made before it is needed."""
     flow = source(subset, state)
     coming = threads.submit(next, flow, None)
     try:
@@ -141,13 +142,13 @@ def _read_ahead(subset: Subset, state: State, *, source: Open, threads: Executor
             yield block
     finally:
         coming.cancel()
-        coming.add_done_callback(lambda _: flow.close())  # a thread may be within it
+        coming.add_done_callback(lambda _: flow.close())  # a thread may still run the flow
 
 
 def _spans(
     subset: Subset, state: int | None, *, source: SourceFile, options: ReadOptions, number: int
 ) -> Flow:
-    """Read the spans of one file for a worker; states are their numbers, None for the first."""
+    """Read the spans of one file for a worker; states are span numbers, None for the first."""
     own, workers = subset
     form = format_of(source.url, options)
     spans: Sequence[Span | None] = [None]
@@ -163,10 +164,10 @@ def _spans(
 
 @contextlib.contextmanager
 def _fetched(source: SourceFile, span: Span | None, options: ReadOptions) -> Iterator[Path]:
-    """Yield a path where the bytes of a span lie, until they are read.
+    """Yield the path of a file that holds the bytes of a span, as long as they are read.
 
     Raises:
-        SourceError: the file is gone or changed; names it.
+        SourceError: the file is gone or has changed; the message names it.
         StorageError: a server refuses, or does not answer.
     """
     if source.local_path is not None:

@@ -1,8 +1,8 @@
-"""Flows of blocks: what a source yields, and what a step makes of it.
+"""Flows of blocks: a source yields blocks, and a step makes other blocks of them.
 
-Each block carries the state after it. A state says where the source of a step is opened again:
+Each block carries the state after it. A state says where to open the source of a step again:
 {"source": a state of that source, "skip": samples after it that were used already}. So a state is
-small whatever a step holds back, and a flow that is opened at one yields the same samples.
+small whatever a step holds back, and a flow that is opened at a state yields the same samples.
 """
 
 from collections import deque
@@ -19,11 +19,11 @@ from streaming_ext.base.errors import UsageError
 from streaming_ext.transforms.block import Block, State, concat
 
 Flow: TypeAlias = Generator[Block, None, None]
-# The number of a subset of the samples, and the number of subsets: each worker reads another one.
+# The number of a subset of the samples, and the number of subsets; each worker reads its own.
 Subset: TypeAlias = tuple[int, int]
-# Opens a flow of a subset, from a state on.
+# A function that opens a flow of a subset, from a state on.
 Open: TypeAlias = Callable[[Subset, State], Flow]
-# Opens one too, from settings of its own, and of a source the number of a pass.
+# A function that also takes settings of its own, and for a source the number of a pass.
 Step: TypeAlias = Callable[..., Flow]
 # A block made of the samples that came, and the count for the next call; None at the end.
 Made: TypeAlias = tuple[Block, int | None]
@@ -42,23 +42,23 @@ class Input(AbstractContextManager["Input"]):
         self.subset, self._flow = subset, source(subset, begin)
         self._states = deque([(0, begin)])
         self.used, self._came = self._skip, 0
-        self.passes = 0  # see `Block`, of the newest one
+        self.passes = 0  # of the newest block, see `Block`
         self.size = 1  # samples of the newest block
         self._blocks: list[Block] = []  # not used up
 
     @property
     def have(self) -> int:
-        """The number of samples that came and were not used up."""
+        """Number of samples that came and were not used up."""
         return sum(map(len, self._blocks))
 
     @property
     def rest(self) -> Block:
-        """The samples that came and were not used up."""
+        """Samples that came and were not used up."""
         self._blocks = [concat(self._blocks)]
         return self._blocks[0]
 
     def more(self) -> bool:
-        """Append one more block, which may be empty; False at the end."""
+        """Append one more block, which may be empty; return False at the end."""
         block = next(self._flow, None)
         if block is None:
             if self._came < self._skip:
@@ -73,14 +73,14 @@ class Input(AbstractContextManager["Input"]):
         return True
 
     def has(self, count: int = 1) -> bool:
-        """Read until there are this many samples; False if the source ends before."""
+        """Read until there are this many samples; return False if the source ends before."""
         while self.have < count:
             if not self.more():
                 return False
         return True
 
     def use(self, count: int | None = None) -> Block:
-        """Use up the first samples, by default all; fewer if there are no more."""
+        """Use up and return the first samples, by default all; fewer if there are no more."""
         block = self.rest
         used = block if count is None else block.slice(0, count)
         self._blocks = [block.slice(len(used), len(block))]
@@ -96,7 +96,7 @@ class Input(AbstractContextManager["Input"]):
         return {"source": begin, "skip": number - first}
 
     def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop the work in the background."""
         self._flow.close()
 
     def __exit__(self, *_: object) -> None:
@@ -104,9 +104,9 @@ class Input(AbstractContextManager["Input"]):
 
 
 def take_in_turns(inputs: Sequence[Input], chosen: Ints) -> Block:
-    """Take a sample of the input that is chosen, turn after turn; each must have enough.
+    """Take a sample of the chosen input, turn after turn; each input must have enough.
 
-    inputs a0 a1 and b0 b1 b2, chosen 1 0 1: used up are a0, b0 b1, at 0, 1, 2 end to end
+    inputs a0 a1 and b0 b1 b2, chosen 1 0 1: a0 and b0 b1 are used up, at 0, 1, 2 end to end
     the turns sorted by input are 1, 0, 2, so turns 0, 1, 2 take 1, 0, 2: b0 a0 b1
     """
     blocks = [given.use(int((chosen == number).sum())) for number, given in enumerate(inputs)]
@@ -114,13 +114,13 @@ def take_in_turns(inputs: Sequence[Input], chosen: Ints) -> Block:
 
 
 def step(make: Callable[..., Made], *, same: bool = False) -> Step:
-    """Make a step of a function that makes a block of samples and a count.
+    """Make a step from a function that makes a block of samples and a count.
 
     Args:
-        make: a function that uses up some samples of its `Input`, which has one at least; the
-            others stay for its next call. It receives its count, 0 at first, True if no more
+        make: a function that uses up some samples of its `Input`, which has at least one; the
+            others stay for the next call. It receives its count, 0 at first, True if no more
             samples come, and its settings.
-        same: True if each pass of the source makes the same samples.
+        same: true if each pass of the source makes the same samples.
     """
 
     @wraps(make)
@@ -143,10 +143,10 @@ def require_others(
     problem: str,
     keep: Callable[[Block], Block] = lambda block: block,
 ) -> None:
-    """Require that another subset has a sample that `keep` keeps; reads until one is found.
+    """Require that another subset has a sample that `keep` keeps; read until one is found.
 
     Raises:
-        UsageError: there is none; `problem` says so.
+        UsageError: no other subset has one; `problem` is the message.
     """
     own, count = subset
     for number in {*range(count)} - {own}:
@@ -158,7 +158,7 @@ def require_others(
 
 
 def block_sizes(most: int) -> Iterator[int]:
-    """Yield the sizes of a source's blocks: few samples at first, as the consumer waits."""
+    """Yield the sizes of a source's blocks: small at first, since the consumer waits."""
     count = 1
     while True:
         yield count

@@ -1,6 +1,6 @@
-"""A DataLoader with workers over a chain, which has a state after every sample.
+"""A DataLoader whose workers read a chain, with a state after every sample.
 
-A chain is split into *subsets*, one for each worker of the first pass. Fewer workers read several
+A chain is split into *subsets*, one per worker of the first pass. Fewer workers read several
 subsets each, in the same turns. Of the subsets 0 to 3, two workers read
 
     worker 0: 0 2 0 2      worker 1: 1 3 1 3
@@ -36,7 +36,7 @@ _OF_THE_CHAIN: Final = {
 
 
 class Turn(NamedTuple):
-    """Some samples of a subset; none if it is at its end.
+    """Some samples of a subset; none if the subset has ended.
 
     Attributes:
         subset: the number of the subset.
@@ -50,12 +50,12 @@ class Turn(NamedTuple):
 
 
 def _turns(chain: Chain, state: Mapping[str, Any], worker: int, workers: int) -> Iterator[Turn]:
-    """Yield the turns of one worker, until all of its subsets are at their end.
+    """Yield the turns of one worker, until all of its subsets have ended.
 
     Args:
         chain: the chain.
         state: the state of a loader; the number of workers divides its number of subsets.
-        worker: the number of this worker; 0 has the first turn.
+        worker: the number of this worker; worker 0 has the first turn.
         workers: the number of workers.
     """
     subsets = len(state["states"])
@@ -69,7 +69,7 @@ def _turns(chain: Chain, state: Mapping[str, Any], worker: int, workers: int) ->
             )
             for number in own
         }
-        going = set(own)  # not at their end
+        going = set(own)  # subsets that have not ended
         while going:
             for number, samples in passes.items():
                 before = samples.state_dict()
@@ -82,10 +82,10 @@ def _turns(chain: Chain, state: Mapping[str, Any], worker: int, workers: int) ->
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles tensors by value: torch would send files, whose worker may be gone by then."""
+    """A pickler of tensors by value: torch would send files, and their worker may be gone then."""
 
     def reducer_override(self, value: Any) -> Any:
-        """Reduce tensors that NumPy supports to its arrays: far faster than torch's own way."""
+        """Reduce tensors that NumPy supports to its arrays, far faster than torch does it."""
         if type(value) is not torch.Tensor:
             return NotImplemented
         try:
@@ -95,7 +95,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _messages(chain: Chain, state: Mapping[str, Any], worker: int, workers: int) -> Iterator[bytes]:
-    """Pickle the turns of a worker: a value that cannot be pickled is an error of the worker."""
+    """Pickle the turns of a worker, so that a value that fails to pickle is the worker's error."""
     for turn in _turns(chain, state, worker, workers):
         file = io.BytesIO()
         _Pickler(file, pickle.HIGHEST_PROTOCOL).dump(turn)
@@ -115,18 +115,18 @@ class CheckpointableLoader:
         pin_memory: bool = False,
         **settings: Any,
     ) -> None:
-        """Start nothing yet.
+        """Check the settings, but start nothing yet.
 
         Args:
-            dataset: the chain, whose samples are batches: end it with `.batch(...)`.
+            dataset: the chain; its samples are batches, so end it with `.batch(...)`.
             num_workers: the number of processes, each with other samples; 0 for this process.
-            samples_in_message: samples that a worker sends at once; they follow each other.
-            prefetch_factor: messages that each worker makes ahead.
-            pin_memory: True to put tensors in pinned memory.
+            samples_in_message: the number of consecutive samples that a worker sends at once.
+            prefetch_factor: the number of messages that each worker makes ahead.
+            pin_memory: true to put tensors in pinned memory.
             settings: more settings of torch's DataLoader, such as `timeout`.
 
         Raises:
-            UsageError: a setting belongs into the chain.
+            UsageError: a setting belongs in the chain.
         """
         if found := _OF_THE_CHAIN & settings.keys():
             raise UsageError(
@@ -140,7 +140,7 @@ class CheckpointableLoader:
         self._workers, self._pin = num_workers, pin_memory
         self._newest = Newest("loader")
         self._state = self._first_state()
-        self._loaded: dict[str, Any] | None = None  # that the next pass starts at
+        self._loaded: dict[str, Any] | None = None  # the state at which the next pass starts
 
     def _first_state(self) -> dict[str, Any]:
         return {
@@ -160,8 +160,9 @@ class CheckpointableLoader:
     def _samples(self, state: dict[str, Any], iteration: int) -> Iterator[Any]:
         self._newest.require(iteration)
         subsets = len(state["states"])
-        for turn in self._received(copy.deepcopy(state)):  # workers may start later
-            # Used of this message before, unless the subset whose turn it was is at its end.
+        for turn in self._received(copy.deepcopy(state)):  # a copy, as workers may start later
+            # Count the samples of this message that were used before. There are none if the subset
+            # whose turn it was has ended.
             before = state["used"] if turn.subset == state["next"] else 0
             following = {"next": (turn.subset + 1) % subsets, "used": 0}
             state |= following
@@ -176,9 +177,9 @@ class CheckpointableLoader:
             self._state = self._first_state()
 
     def _received(self, state: dict[str, Any]) -> Iterator[Turn]:
-        """Receive the turns of all workers, or of this process if there are none."""
+        """Receive the turns of all workers; without workers, make them in this process."""
         if not self._workers:
-            if len(state["states"]) == 1:  # make what is needed and no more
+            if len(state["states"]) == 1:  # make only samples that are needed
                 state |= {"in_message": 1, "used": 0}
             yield from _turns(self._chain, state, worker=0, workers=1)
             return
@@ -193,8 +194,8 @@ class CheckpointableLoader:
         """Resume from a state with the next pass; the state is not changed.
 
         Raises:
-            ConfigMismatchError: it is of another chain, or of a number of workers that does not
-                fit this loader's.
+            ConfigMismatchError: the state belongs to another chain, or to a number of workers that
+                does not fit this loader's.
         """
         if state_dict.get("version") != STATE_VERSION or "states" not in state_dict:
             raise ConfigMismatchError("This is no state of a CheckpointableLoader.")

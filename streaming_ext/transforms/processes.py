@@ -1,4 +1,4 @@
-"""Functions of blocks, in this process, in threads or in other processes.
+"""Functions of blocks, applied in this process, in threads or in other processes.
 
 Workers work ahead of the consumer, and their results come in the order of the samples.
 """
@@ -33,15 +33,15 @@ OfBlock: TypeAlias = Callable[[Block], Block]
 MANY: Final = 100_000  # samples left out in a row before a warning
 _IN_FLIGHT: Final = 2  # tasks per worker, the current one included
 _FARTHEST: Final = 64  # tasks per worker while the first one is slow, unless ordered
-_LEAST: Final = 64  # samples of a task of whole blocks
+_LEAST: Final = 64  # samples per task of whole blocks
 _log = logging.getLogger(__name__)
-_function: Any = None  # of a worker process
+_function: Any = None  # the function of a worker process
 
 
 def of_samples(block: Block, *, function: Function, kind: str) -> Block:
     """Apply a function to each sample: `map`, `filter` or `filter_map`.
 
-    A function may change the sample that it receives; that of a filter receives a copy.
+    A function may change the sample that it receives; the function of a filter receives a copy.
     """
     if kind == "filter":
         return Block([sample for sample in block.samples if function(copied(sample))])
@@ -56,7 +56,7 @@ def of_samples(block: Block, *, function: Function, kind: str) -> Block:
 
 
 class _Consumer(Executor):
-    """The consumer itself, which does a task when it submits it."""
+    """The consumer itself, which does a task when the task is submitted."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **_: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -70,8 +70,8 @@ class StepWorkers(NamedTuple):
     Attributes:
         executor_type: threads or processes.
         number: the number of workers; 0 for the consumer itself.
-        samples: samples per task; None for whole blocks.
-        ordered: True if a slow task holds up the others soon.
+        samples: the number of samples per task; None for whole blocks.
+        ordered: true if a slow task soon holds up the others.
     """
 
     executor_type: ExecutorType = "thread"
@@ -87,7 +87,7 @@ class StepWorkers(NamedTuple):
         ordered: bool = True,
         executor_type: ExecutorType = "process",
     ) -> "StepWorkers":
-        """Check the workers that a user asks for.
+        """Check the workers that a user requests.
 
         Raises:
             UsageError: an argument is wrong.
@@ -102,12 +102,12 @@ class StepWorkers(NamedTuple):
         return cls(executor_type, number, samples, ordered)
 
     def start(self, function: OfBlock) -> tuple[Executor, OfBlock]:
-        """Start the workers; return the function to submit to them, too."""
+        """Start the workers; return them, and the function to submit to them."""
         if self.number == 0:
             return _Consumer(), function
         if self.executor_type == "thread":
             pool: Executor = ThreadPoolExecutor(self.number)
-            # Prepare while the first samples are read. What fails fails again with them.
+            # Prepare while the first samples are read. A failure here comes again with them.
             for _ in range(self.number):
                 pool.submit(function, Block([]))
             return pool, function
@@ -116,10 +116,10 @@ class StepWorkers(NamedTuple):
                 "executor_type='process' cannot be used in a worker of a DataLoader, which may "
                 "have no processes of its own. Use executor_type='thread', or num_workers=0."
             )
-        # A fork inherits the function, which may be one that cannot be pickled.
-        # Exit hooks may wait for locks that threads held when it was copied.
+        # A fork inherits the function, which may be one that cannot be pickled. Exit hooks of the
+        # fork could wait for locks that threads held when the process was copied.
         pool = ProcessPoolExecutor(self.number, Forks(), initializer=_start, initargs=(function,))
-        # Starts the processes before this one has threads, whose locks they would copy.
+        # This starts the processes before this one has threads, whose locks they would copy.
         pool.submit(_of_process, Block([]))
         return pool, _of_process
 
@@ -162,24 +162,24 @@ def of_blocks(
     Args:
         subset: the subset of the samples.
         state: the state of this flow.
-        source: opens the flow of the samples.
+        source: a function that opens the flow of the samples.
         function: the function of a block.
         workers: the workers that apply it.
         name: the name of the step in messages.
 
     Raises:
-        UsageError: it leaves out every sample of a source that repeats forever.
+        UsageError: the function leaves out every sample of a source that repeats forever.
         WorkerDiedError: a worker process died.
     """
     if get_worker_info() is not None and workers[:2] == ("thread", 1):
-        workers = CONSUMER  # a worker of a loader is for one core
+        workers = CONSUMER  # a worker of a loader has one core
     pool, work = workers.start(function)
     tasks: deque[_Task] = deque()
     few = max(workers.number * _IN_FLIGHT, 1)
     many = 0 if workers.ordered else workers.number * _FARTHEST
     last = False
-    passes: int | None = None  # of the source, when a sample was made last
-    warn_at: float = 0  # samples of the source
+    passes: int | None = None  # of the source, when the last sample was made
+    warn_at: float = 0  # in samples of the source
     try:
         with Input(source, subset, state) as given:
             while True:
@@ -202,8 +202,8 @@ def of_blocks(
                         f"{name} left out the last {MANY:,} samples. If the source has no end, "
                         "none may ever come: look at what is kept."
                     )
-                # Each pass gives other samples to this worker, until it has seen all. One more
-                # pass: sources that are interleaved do not end their passes together.
+                # Each pass gives other samples to this worker, until it has seen all. One more pass
+                # is allowed, since interleaved sources do not end their passes together.
                 if task.passes - passes > subset[1] + 1:
                     problem = (
                         f"{name} left out every sample of a whole pass, and the source repeats "

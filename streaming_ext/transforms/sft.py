@@ -1,7 +1,7 @@
-"""`sft`: conversations as tokens, with labels of what the assistant says; -100 elsewhere.
+"""`sft`: conversations as tokens, with labels for what the assistant says and -100 elsewhere.
 
-A chat template marks it by `{% generation %}`. Templates are untrusted and run in Jinja's sandbox,
-without a date, because a resume must give the same text.
+A chat template marks what the assistant says by `{% generation %}`. Templates are untrusted and run
+in Jinja's sandbox, without a date, because a resume must give the same text.
 """
 
 import hashlib
@@ -24,8 +24,8 @@ from streaming_ext.reading.boundaries import IGNORED
 from streaming_ext.transforms.block import Block, tokens_of, values_of
 from streaming_ext.transforms.tokenizers import hub_described, without_ends
 
-_MARK: Final = "\U000f5a1e"  # of private use: no text has it, and no font
-# A template calls a function of what it generates: with marks around it, or as it is.
+_MARK: Final = "\U000f5a1e"  # for private use: no text has it, and no font
+# A template calls a function of the text it generates; the result has marks around it, or has not.
 _MARKED: Final = "_marked_as_generated"
 _TAG: Final = re.compile(r"({%[-+]?\s*)((?:end)?generation)\b")
 _CALLS: Final = {"generation": f"call {_MARKED}()", "endgeneration": "endcall"}
@@ -36,10 +36,10 @@ _FILTER: Final = "Filter such conversations out, or correct the template."
 
 @cache
 def compiled(source: str) -> tuple[jinja2.Template, bool]:
-    """Compile a chat template, and look whether it reads `tools`.
+    """Compile a chat template, and find out whether it reads `tools`.
 
     Raises:
-        UsageError: it is no template, or does not mark what the assistant says.
+        UsageError: the source is not a template, or does not mark what the assistant says.
     """
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
@@ -72,8 +72,8 @@ def rendered(messages: Any, tools: Any, *, source: str, names: Mapping[str, Any]
         names: further names that the template may use, such as `bos_token`.
 
     Raises:
-        UsageError: it is no conversation, the template refuses it, ignores its tools, changes
-            what the assistant says, or marks nothing.
+        UsageError: the messages are no conversation; or the template refuses them, ignores their
+            tools, changes what the assistant says, or marks nothing.
     """
     template, reads_tools = compiled(source)
     for value, what in ((messages, "A conversation"), (tools or [], "Column 'tools'")):
@@ -88,7 +88,7 @@ def rendered(messages: Any, tools: Any, *, source: str, names: Mapping[str, Any]
     render = partial(template.render, given, add_generation_prompt=False)
     try:
         plain = render(**{_MARKED: lambda caller: caller()})
-        # In turns around and within what is generated.
+        # Chunks lie around and within what is generated, in turns.
         chunks = render(**{_MARKED: lambda caller: f"{_MARK}{caller()}{_MARK}"}).split(_MARK)
     except Exception as error:  # a template's arithmetic may raise anything
         raise UsageError(
@@ -118,11 +118,11 @@ def _refuse(message: str) -> None:
 def label_function(
     tokenizer: Any, template: str | None, messages: str, prompt: str | None, completion: str | None
 ) -> tuple[Callable[[Block], Block], str]:
-    """Make a function that labels conversations, or prompts and completions; name it for states.
+    """Make a function that labels conversations, or prompts and completions; add a name for states.
 
     Raises:
-        UsageError: the tokenizer is no fast one of transformers, or the template does not mark what
-            the assistant says.
+        UsageError: the tokenizer is not a fast one of transformers, or the template does not mark
+            what the assistant says.
     """
     pair = [column for column in (prompt, completion) if column is not None]
     if len(pair) == 1:
@@ -150,7 +150,7 @@ def label_function(
 
 
 def _labelled(ids: Sequence[Sequence[int]], masks: Sequence[npt.NDArray[np.bool_]]) -> Block:
-    """Make samples of ids, and of the masks of those that are labels."""
+    """Make samples from ids, and from the masks of the ids that are labels."""
     values, sizes = np.concatenate(ids).astype(np.int64), [*map(len, ids)]
     labels = np.where(np.concatenate(masks), values, IGNORED)
     columns = {"input_ids": values, "attention_mask": np.ones_like(values), "labels": labels}
@@ -178,7 +178,7 @@ def _conversations(
     encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
     masks = []
     for (text, spans), offsets in zip(talks, encoded["offset_mapping"], strict=True):
-        firsts, ends = np.array(offsets).T  # of the characters of each token: (tokens,)
+        firsts, ends = np.array(offsets).T  # the characters of each token: (tokens,)
         mask = np.zeros(len(offsets), bool)
         for first, end in spans:
             said = np.flatnonzero((firsts < end) & (ends > first))

@@ -22,7 +22,7 @@ from streaming_ext.transforms.flow import (
     take_in_turns,
 )
 
-_MOST = 1024  # samples at once: they are made before they are used
+_MOST = 1024  # samples at once; they are made before they are used
 
 
 def one_pass(
@@ -42,10 +42,10 @@ def one_pass(
 
     Args:
         subset: the subset of the samples: worker 1 of 3 has 1, 4, 7, ...
-        state: samples that were passed, those of other workers included; a resume skips them.
+        state: the number of samples passed, other workers' included; a resume skips them.
         epoch: the number of the pass.
         samples: the samples of a pass.
-        numbered: True for a sequence, of which only the worker's own samples are read.
+        numbered: true for a sequence, of which only the worker's own samples are read.
         seed: the seed of the order of a sequence in each epoch; None for its own order.
     """
     (number, workers), passed = subset, state or 0
@@ -69,7 +69,7 @@ def one_pass(
 
 
 def permuted(size: int, seed: int | None, epoch: int) -> Sequence[int]:
-    """Permute range(size) for an epoch; for the first as `random.Random(seed).shuffle` does."""
+    """Permute range(size) for an epoch; the first is as `random.Random(seed).shuffle` makes it."""
     if seed is None:
         return range(size)
     order = list(range(size))
@@ -85,10 +85,10 @@ def repeat(
     Args:
         subset: the subset of the samples.
         state: the state of this flow.
-        source: opens the flow of a pass.
+        source: a function that opens the flow of a pass.
         times: the number of passes; None for no end.
-        numbered: True for a source that takes the number of the pass, and gives a worker other
-            samples in each.
+        numbered: true for a source that takes the number of the pass, and gives a worker other
+            samples in each pass.
     """
     at = state or {"epoch": 0, "source": None, "filled": -1}
     epoch, begin, filled = at["epoch"], at["source"], at["filled"]
@@ -112,7 +112,7 @@ def cache(
     source: Open,
     kept: MutableMapping[Subset, list[Block]],
 ) -> Flow:
-    """Read blocks of a dictionary, by subset, once a pass has filled it."""
+    """Read blocks from a dictionary, by subset, once a pass has filled it."""
     known = kept.get(subset) if state is None else None  # a resume reads the source
     blocks = []
     for block in known or source(subset, state and state["source"]):
@@ -123,7 +123,7 @@ def cache(
 
 
 def turns(weights: Sequence[float], count: int) -> Ints:
-    """Choose the source of each turn: each is always as near to its weight as possible.
+    """Choose the source of each turn, so that each is always as near to its weight as possible.
 
     weights 1.5 and 1: each turn adds 0.6 and 0.4 to what is due, and takes 1 from the chosen
     due before it is taken: 0.6 0.4, 0.2 0.8, 0.8 0.2, 0.4 0.6, 1.0 0.0
@@ -142,7 +142,7 @@ def turns(weights: Sequence[float], count: int) -> Ints:
 def interleave(
     subset: Subset, state: State, *, sources: Sequence[Open], weights: Sequence[float], cycle: int
 ) -> Flow:
-    """Take a sample of the source whose turn it is, until that source is at its end."""
+    """Take a sample of the source whose turn it is, until that source has ended."""
     order = turns(weights, cycle)
     at = state or {"turn": 0, "sources": [None] * len(sources)}
     turn = at["turn"]
@@ -158,7 +158,7 @@ def interleave(
             for source, given in enumerate(inputs):
                 own = np.flatnonzero(chosen == source)
                 given.has(len(own))
-                # The first turn whose source has no sample left is the end.
+                # The first turn whose source has no sample left ends the flow.
                 chosen = chosen[: min([len(chosen), *own[given.have :]])]
             turn = turn + count if len(chosen) == count else None
             block = take_in_turns(inputs, chosen)

@@ -33,7 +33,7 @@ from streaming_ext.transforms.block import (
 )
 from streaming_ext.transforms.flow import Flow, Input, Made, Open, Subset, step
 
-_WORDS = 4  # of each step of Philox's counter
+_WORDS = 4  # per step of Philox's counter
 Collate: TypeAlias = Callable[[Sequence[Sample]], Any]
 
 
@@ -49,7 +49,7 @@ def take(given: Input, at: int, last: bool, *, count: int) -> Made:
 
 @step
 def stride(given: Input, at: int, last: bool, *, interval: int, offset: int) -> Made:
-    """Keep one sample of each interval: interval 3 and offset 1 keep the samples 1, 4, 7, ..."""
+    """Keep one sample per interval: interval 3 and offset 1 keep the samples 1, 4, 7, ..."""
     block = given.use()
     chosen = np.arange((offset - at) % interval, len(block), interval)
     return block.take(chosen), (at + len(block)) % interval
@@ -57,7 +57,7 @@ def stride(given: Input, at: int, last: bool, *, interval: int, offset: int) -> 
 
 @partial(step, same=True)
 def enumerated(given: Input, at: int, last: bool, *, column: str) -> Made:
-    """Number the samples; those of worker 1 of 3 are 1, 4, 7, ..."""
+    """Number the samples; worker 1 of 3 gives the numbers 1, 4, 7, ..."""
     (number, workers), block = given.subset, given.use()
     numbers = pa.array(number + workers * np.arange(at, at + len(block)))
     return block.with_columns({column: numbers}), at + len(block)
@@ -67,13 +67,13 @@ def enumerated(given: Input, at: int, last: bool, *, column: str) -> Made:
 def batch(
     given: Input, at: int, last: bool, *, size: int, drop_last: bool, collate: Collate
 ) -> Made:
-    """Join samples in groups, the last one perhaps smaller."""
+    """Join samples in groups; the last group may be smaller."""
     block = given.use(given.have if last and not drop_last else given.have // size * size)
     starts = range(0, len(block), size)
     found = {name: as_matrix(column) for name, column in block.columns.items()}
     rows = {name: values for name, values in found.items() if values is not None}
     if collate is default_collate and block.rows is None and len(rows) == len(found):
-        # Each in memory of its own: a batch may be kept, sent or saved alone.
+        # Each tensor has its own memory: a batch may be kept, sent or saved alone.
         made = [
             {name: torch.from_numpy(rows[name][n : n + size].astype(np.int64)) for name in rows}
             for n in starts
@@ -83,10 +83,10 @@ def batch(
 
 
 def _columns(block: Block, names: Sequence[str]) -> tuple[dict[str, Column], Ints]:
-    """Return some columns of tokens, and the length that all have in each sample.
+    """Return some columns of tokens, and the length that they all have in each sample.
 
     Raises:
-        UsageError: their lengths differ.
+        UsageError: the lengths of the columns differ.
     """
     found = {name: block.tokens(name) for name in names}
     lengths, *others = map(lengths_of, found.values())
@@ -107,14 +107,14 @@ def chunk(block: Block, *, length: int, names: Sequence[str], drop_rest: bool) -
     """Cut each sample into rows; a shorter rest is left out if `drop_rest`."""
     columns, lengths = _columns(block, names)
     counts = lengths // length if drop_rest else ceil_div(lengths, length)
-    # before: (rows,), tokens of its sample before each row; row_lengths: (rows,)
+    # before: (rows,), tokens of the sample before each row; row_lengths: (rows,)
     before = ranges(np.zeros_like(counts), counts) * length
     row_lengths = np.minimum(np.repeat(lengths, counts) - before, length)
     return _rows(columns, np.repeat(np.cumsum(lengths) - lengths, counts) + before, row_lengths)
 
 
 def keep_usable(block: Block, *, names: Sequence[str], longest: int) -> Block:
-    """Keep the samples that fit into rows: none that is empty, or too long."""
+    """Keep the samples that fit into rows: those neither empty nor too long."""
     columns, lengths = _columns(block, names)
     kept = np.flatnonzero((lengths > 0) & (lengths <= longest))
     return Block(columns=columns).take(kept)
@@ -122,9 +122,9 @@ def keep_usable(block: Block, *, names: Sequence[str], longest: int) -> Block:
 
 @step
 def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
-    """Cut all samples, end to end, into rows; a rest at the end is left out.
+    """Cut all samples, joined end to end, into rows; a rest at the end is left out.
 
-    The count is that of the tokens of the first sample that are used.
+    The count is the number of tokens of the first sample that are used.
     """
     columns, lengths = _columns(given.rest, names)
     ends = np.append(0, np.cumsum(lengths))
@@ -141,7 +141,7 @@ def concat_chunk(given: Input, at: int, last: bool, *, length: int, names: Seque
 def pack_chunk(given: Input, at: int, last: bool, *, length: int, names: Sequence[str]) -> Made:
     """Pack whole samples into rows; a sample longer than a row is cut."""
     columns, lengths = _columns(given.rest, names)
-    firsts: list[int] = []  # sample that each row starts with
+    firsts: list[int] = []  # the sample that each row starts with
     used = length
     for number, tokens in enumerate(lengths.tolist()):
         if used + tokens > length:
@@ -181,7 +181,7 @@ def insert_ends(
     if not ids:
         return values, lengths
     ends = np.cumsum(lengths)
-    # (samples, start and end), then one for each id
+    # (samples, start and end), then one position for each id
     bounds = np.stack([ends - lengths, ends], axis=1).reshape(-1)
     positions = np.repeat(bounds, np.tile([len(before), len(after)], len(lengths)))
     kind = np.result_type(values.dtype, np.min_scalar_type(max(ids)))
@@ -190,7 +190,7 @@ def insert_ends(
 
 
 def add_bos_eos(block: Block, *, bos: int | None, eos: int | None, column: str) -> Block:
-    """Add a token before and one after those of each sample; None for nothing."""
+    """Add one token before and one after the tokens of each sample; None adds nothing."""
     tokens = block.tokens(column)
     before, after = ([] if one is None else [one] for one in (bos, eos))
     made = insert_ends(flat(tokens), lengths_of(tokens), before, after)
@@ -206,7 +206,7 @@ def random_words(seed: int, stream: int, start: int, count: int) -> npt.NDArray[
 
 
 def slots_drawn(seed: int, slots: int, start: int, count: int) -> Ints:
-    """Find the slots that the draws [start, start + count) take."""
+    """Find the slots from which the draws [start, start + count) take samples."""
     return (random_words(seed, 0, start, count) % np.uint64(slots)).astype(np.int64)
 
 
@@ -218,38 +218,38 @@ def last_order(seed: int, count: int) -> Ints:
 def shuffle(subset: Subset, state: State, *, source: Open, slots: int, seed: int) -> Flow:
     """Yield samples in an order that is random within about the length of the buffer.
 
-    Which sample comes when is arithmetic on numbers alone. Once the buffer's slots are full, draw t
-    takes the sample of a random slot and puts sample `slots + t` there. With 3 slots, and the slots
-    1, 0, 1, 1 drawn:
+    The order is arithmetic on numbers alone. Once the buffer's slots are full, draw t takes the
+    sample of a random slot and puts sample `slots + t` there. With 3 slots, and the slots 1, 0, 1,
+    1 drawn:
 
         in the buffer  0 1 2 | 0 3 2 | 4 3 2 | 4 5 2 | ...
         taken            1       0       3       5
         put              3       4       5       6
 
-    So a slot holds the sample that the last draw of it put there. A state does not hold the buffer:
-    its samples are read again, from the oldest one on.
+    So a slot holds the sample that its last draw put there. A state does not hold the buffer: the
+    samples in it are read again, from the oldest one on.
 
     Args:
         subset: the subset of the samples.
         state: the state of this flow: `first`, the number of the sample that the source yields
-            first, and `drawn`, the draws before; None at the end.
-        source: opens the flow of the samples.
-        slots: slots of the buffer.
-        seed: the seed of the draws; each worker draws others.
+            first, and `drawn`, the number of draws before; None at the end.
+        source: a function that opens the flow of the samples.
+        slots: the number of slots of the buffer.
+        seed: the seed of the draws; each worker has other draws.
     """
     seed += subset[0] << 32
     first, drawn = (0, 0) if state is None else (state["first"], state["drawn"])
     with Input(source, subset, state) as given:
         if drawn is None:
             return
-        offset = first - given.used  # from a number of `given` to one of the pass
-        buffered = slots + drawn - first  # samples in the buffer, and some that were
+        offset = first - given.used  # from a number of `given` to a number of the pass
+        buffered = slots + drawn - first  # samples in the buffer, and some that were in it
         if not given.has(buffered) and drawn:
             raise UsageError("A state names more samples than there are: the data changed.")
         pool = given.use(buffered)
         numbers = first + np.arange(len(pool))  # of the samples in `pool`, ascending
-        # held: number of the sample in each slot. Slots that no draw since the oldest sample took
-        # hold what they held at the beginning.
+        # held: the number of the sample in each slot. Slots that no draw took since the oldest
+        # sample hold what they held at the beginning.
         held = np.arange(min(slots, len(pool) + first))
         since = max(0, first - slots)
         held[slots_drawn(seed, slots, since, drawn - since)] = slots + np.arange(since, drawn)
@@ -263,7 +263,7 @@ def shuffle(subset: Subset, state: State, *, source: Open, slots: int, seed: int
             numbers = np.append(numbers, slots + drawn + np.arange(len(block)))
             drawn += len(block)
             made = pool.take(np.searchsorted(numbers, np.array(taken, np.int64)))
-            if len(numbers) > 2 * slots:  # leave out what is not in the buffer any more
+            if len(numbers) > 2 * slots:  # leave out samples that have left the buffer
                 kept = np.flatnonzero(np.isin(numbers, held))
                 pool, numbers = pool.take(kept), numbers[kept]
             oldest = int(held.min(initial=drawn + slots))

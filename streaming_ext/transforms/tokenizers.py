@@ -1,8 +1,8 @@
-"""The tokenizers that `tokenize` takes: a name, one of Shardmill's own, one of transformers.
+"""The tokenizers that `tokenize` takes: a name, one of Shardmill's own, or one of transformers.
 
-One of transformers keeps its meaning: special tokens in a text are special, and its post-processor
-adds tokens around a text. The fast engine does the work if it gives the same ids; a text that holds
-a special token is left to the tokenizer itself.
+A tokenizer of transformers keeps its meaning: special tokens in a text are special, and its
+post-processor adds tokens around a text. The fast engine does the work if it gives the same ids; a
+text that holds a special token is left to the tokenizer itself.
 """
 
 import hashlib
@@ -35,9 +35,9 @@ from streaming_ext.transforms.processes import OfBlock
 from streaming_ext.transforms.steps import insert_ends
 
 _PROBES: Final = ("Hello world!", " 1,234 näive  words\n\n\tand\u00a0more: 你好 🙂", "")
-# What the call of a tokenizer of transformers returns for each token of a text without padding.
+# Values that a tokenizer of transformers returns for each token of a text without padding.
 _VALUES: Final = {"attention_mask": 1, "token_type_ids": 0}
-_AUDITED: Final = 2**16  # bytes of a text that is compared with the reference, at most
+_AUDITED: Final = 2**16  # bytes, at most, of a text that is compared with the reference
 
 
 _ENGINES = threading.local()  # by process and tokenizer
@@ -47,7 +47,7 @@ def encode(tokenizer: Tokenizer, texts: pa.LargeStringArray) -> Encoded:
     """Encode some texts.
 
     Raises:
-        EngineMismatchError: the first text has other ids by the reference.
+        EngineMismatchError: the reference gives other ids for the first text.
     """
     engines, key = vars(_ENGINES), f"{os.getpid()} {tokenizer.fingerprint}"
     if key not in engines:
@@ -62,10 +62,10 @@ _load = cache(load_tokenizer)
 
 
 def _own(tokenizer: Any, pattern: str | None) -> Tokenizer | None:
-    """Load a tokenizer of Shardmill's own; None for one of transformers.
+    """Load a tokenizer of Shardmill's own; return None for a tokenizer of transformers.
 
     Raises:
-        UsageError: it is no tokenizer.
+        UsageError: the object is not a tokenizer.
     """
     if isinstance(tokenizer, str | Path):
         return _load(str(tokenizer), pattern=pattern)
@@ -82,10 +82,10 @@ def _own(tokenizer: Any, pattern: str | None) -> Tokenizer | None:
 def tokenize_function(
     tokenizer: Any, pattern: str | None, settings: Mapping[str, Any], column: str
 ) -> tuple[OfBlock, str]:
-    """Make a function that tokenizes the texts of a column; name it for states.
+    """Make a function that tokenizes the texts of a column; add a name for states.
 
     Raises:
-        UsageError: it is no tokenizer, or takes no such settings.
+        UsageError: the object is not a tokenizer, or takes no such settings.
     """
     own = _own(tokenizer, pattern)
     if own is not None and settings:
@@ -102,7 +102,7 @@ def tokenize_function(
 def missing_ends(tokenizer: Any, pattern: str | None) -> tuple[int | None, int | None]:
     """Find the first and the last token of a document that a tokenizer does not add itself.
 
-    One token that is both is added once, at the end.
+    A token that is both is added once, at the end.
     """
     own = _own(tokenizer, pattern)
     if own is not None:
@@ -126,10 +126,10 @@ class FastTokenizer(NamedTuple):
     """The fast engine, alone or in place of a tokenizer of transformers.
 
     Attributes:
-        own: the tokenizer that takes special tokens in a text as text.
+        own: the tokenizer that treats special tokens in a text as text.
         hub: the tokenizer of transformers; it tokenizes texts with special tokens.
         special: the texts of the special tokens.
-        before, after: ids that are added around those of every text.
+        before, after: the ids that are added around the ids of every text.
         values: further columns, with the value of every token.
     """
 
@@ -142,7 +142,7 @@ class FastTokenizer(NamedTuple):
 
     @classmethod
     def of(cls, tokenizer: Any) -> "FastTokenizer | None":
-        """Find the engine for one of transformers; None if it does not give the same ids."""
+        """Find the engine for a tokenizer of transformers; None if its ids are not the same."""
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None or backend.truncation is not None or backend.padding is not None:
             return None
@@ -163,7 +163,7 @@ class FastTokenizer(NamedTuple):
         return made if exact and not isinstance(fast_model(own), str) else None
 
     def tokenize(self, block: Block, *, column: str) -> Block:
-        """Add the columns of the tokens of a column of texts."""
+        """Add the columns that tokenizing a column of texts gives."""
         texts = block.texts(column)
         found = encode(self.own, texts)
         if self.special:
@@ -180,13 +180,13 @@ class FastTokenizer(NamedTuple):
 
 
 def without_ends(tokenizer: Any, text: str) -> list[int]:
-    """Encode a text by a tokenizer of transformers, without the ids that it puts around it."""
+    """Encode a text with a tokenizer of transformers, without the ids that it puts around it."""
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids
 
 
 def by_call(block: Block, *, tokenizer: Any, settings: Mapping[str, Any], column: str) -> Block:
-    """Add the columns of a call of a tokenizer of transformers."""
+    """Add the columns that a call of a tokenizer of transformers returns."""
     texts = block.texts(column).to_pylist()
     added = tokenizer(texts, **settings)
     rows = (dict(zip(added, row, strict=True)) for row in zip(*added.values(), strict=True))

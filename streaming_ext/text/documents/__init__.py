@@ -1,1 +1,1 @@
-"""Parts that readers of source files share: bytes, streams, rows, batches of documents."""
+"""Code that the readers of source files share: bytes, streams, rows, batches of documents."""

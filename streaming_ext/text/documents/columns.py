@@ -1,8 +1,8 @@
 """Columns of documents: where they are in a schema, and which values are stored.
 
-A column is named by its name, or by a path through structs. A stored one holds texts, whole
+A column is named by its name, or by a path through structs. A stored column holds texts, whole
 numbers, floating-point numbers or booleans, or nothing; each value may be null. Numbers of JSON are
-floating-point ones, as everywhere.
+floating-point numbers, as everywhere.
 """
 
 import math
@@ -19,14 +19,14 @@ from streaming_ext.format.condition import Kind, comparable, fits, is_text
 from streaming_ext.format.provenance import MAX_VALUE_BYTES
 from streaming_ext.format.spec import ReadOptions
 
-Path = tuple[str, ...]  # of a column: its name, or the names of structs and of a field
+Path = tuple[str, ...]  # to a column: its name, or the names of structs and of a field
 
 
 def paths_of(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str, Path | None]:
-    """The path of each column that the options name; None for a missing one, which reads as null.
+    """Return the path of each column that the options name; None if missing: it reads as null.
 
     Raises:
-        UsageError: one holds something else, or none of text exists; names the existing columns.
+        UsageError: a column holds another type, or no column of text exists.
     """
     paths = {name: _path_of(schema, name, kind, where) for name, kind in wanted_columns(options)}
     if not any(paths[name] for name in options.columns):
@@ -35,7 +35,7 @@ def paths_of(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str
 
 
 def wanted_columns(options: ReadOptions) -> list[tuple[str, Kind | None]]:
-    """Each column that is read, and what it must hold: None for the text of documents."""
+    """Return each column that is read, and what it must hold: None for the text of documents."""
     return [*((name, None) for name in options.columns), *options.compared.items()]
 
 
@@ -68,8 +68,8 @@ def _missing_in(schema: pa.Schema, column: str, wanted: Kind | None, where: str)
 
 
 def _path_of(schema: pa.Schema, column: str, wanted: Kind | None, where: str) -> Path | None:
-    """The path of a column of text or, if something else is wanted, of one that is compared."""
-    named = len(schema.get_all_field_indices(column))  # they go before a path
+    """Return the path of a column of text, or of a column of the kind `wanted`."""
+    named = len(schema.get_all_field_indices(column))  # names take precedence over paths
     if named > 1:
         raise UsageError(f"{where} has more than one column {column!r}. Leave the file out.")
     path = (column,) if named else tuple(column.split("."))
@@ -83,7 +83,7 @@ def _path_of(schema: pa.Schema, column: str, wanted: Kind | None, where: str) ->
 
 
 def missing(where: str, column: str, names: Iterable[str], wanted: Kind | None) -> str:
-    """The message about a file without a column of text, or of what is wanted of others."""
+    """Return the message about a file without a column of text, or of the kind `wanted`."""
     advice = f"Correct {option_of(wanted)}" if wanted else "Pass --text-column"
     columns = ", ".join(map(in_line, names)) or "none"
     return f"{where} has no column {column!r}; its columns are {columns}. {advice}."
@@ -92,19 +92,19 @@ def missing(where: str, column: str, names: Iterable[str], wanted: Kind | None) 
 def wrong_type(
     where: str, column: str, kind: str, wanted: Kind | None, texts: Iterable[str]
 ) -> str:
-    """The message about a column of another type; `texts` are the file's columns of text."""
+    """Return the message about a column of another type; `texts` are the columns of text."""
     found = "" if wanted else f" Columns of text: {', '.join(map(in_line, texts)) or 'none'}."
     required = required_of(wanted)
     return f"{where}: column {column!r} is of type {in_line(kind)}, {required}.{found}"
 
 
 def in_line(name: str) -> str:
-    """A name that a file gives, escaped if it would break the line of a message."""
+    """Return a name that a file gives, escaped if it would break the line of a message."""
     return name if name.isprintable() else repr(name)
 
 
 def kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
-    """The type at the end of a path, None if it leads nowhere."""
+    """Return the type at the end of a path; None if the path leads nowhere."""
     inside: pa.Schema | pa.DataType = schema
     for step in path:
         if isinstance(inside, pa.DataType) and not pa.types.is_struct(inside):
@@ -117,7 +117,7 @@ def kind_at(schema: pa.Schema, path: Path) -> pa.DataType | None:
 
 
 def _leaves(schema: pa.Schema | pa.StructType) -> Iterator[tuple[str, pa.DataType]]:
-    """Names and types of all columns, fields of a struct as paths."""
+    """Yield the names and types of all columns, with fields of a struct as paths."""
     for field in schema:
         if pa.types.is_struct(field.type) and field.type.num_fields:
             for name, kind in _leaves(field.type):
@@ -127,7 +127,7 @@ def _leaves(schema: pa.Schema | pa.StructType) -> Iterator[tuple[str, pa.DataTyp
 
 
 def column_at(batch: pa.RecordBatch, path: Path | None) -> pa.Array:
-    """The column at the end of a path; null where a struct on the way is, and without a path."""
+    """Return the column at the end of a path; null where a struct on it is, or without a path."""
     if path is None:
         return pa.nulls(len(batch))
     column = batch.column(batch.schema.get_field_index(path[0]))
@@ -137,12 +137,12 @@ def column_at(batch: pa.RecordBatch, path: Path | None) -> pa.Array:
 
 
 def option_of(kind: Kind) -> str:
-    """The option that names a column of this kind."""
+    """Return the option that names a column of this kind."""
     return "--keep-columns" if kind == "value" else "--where"
 
 
 def required_of(kind: Kind | None) -> str:
-    """End of a message that says what a column of this kind, None for text, must hold."""
+    """Return the end of a message that says what a column of this kind (None: text) must hold."""
     if kind is None:
         return "expected string"
     if kind == "value":
@@ -151,7 +151,7 @@ def required_of(kind: Kind | None) -> str:
 
 
 def stored(column: pa.Array) -> pa.Array:
-    """A column as it is stored: of one of the types above, or of Arrow's type of nulls alone."""
+    """Return a column as it is stored: of one of the types above, or of Arrow's null type."""
     column = comparable(column)
     kind = column.type
     if pa.types.is_string(kind):
@@ -162,7 +162,7 @@ def stored(column: pa.Array) -> pa.Array:
 
 
 def too_long(column: pa.Array) -> list[int]:
-    """The rows of a column whose text is too long to be stored."""
+    """Return the rows of a column whose text is too long to be stored."""
     if not pa.types.is_large_string(column.type):
         return []
     long = pc.greater(pc.binary_length(column), MAX_VALUE_BYTES)
@@ -170,10 +170,10 @@ def too_long(column: pa.Array) -> list[int]:
 
 
 def common_type(name: str, kinds: Sequence[pa.DataType]) -> pa.DataType:
-    """The common type of columns of these types; that of nulls if none has another.
+    """Return the common type of columns of these types; the null type if no other is among them.
 
     Raises:
-        UsageError: they have none.
+        UsageError: the types have no common type.
     """
     columns = [pa.schema([(name, kind)]) for kind in (pa.null(), *kinds)]
     with one_kind(name):
@@ -182,10 +182,10 @@ def common_type(name: str, kinds: Sequence[pa.DataType]) -> pa.DataType:
 
 @contextmanager
 def one_kind(name: str) -> Iterator[None]:
-    """Turn what Arrow says of values of several kinds into an error.
+    """Turn Arrow's error about values of several kinds into a usage error.
 
     Raises:
-        UsageError: names the column.
+        UsageError: there are several kinds; the message names the column.
     """
     try:
         yield
@@ -197,32 +197,32 @@ def one_kind(name: str) -> Iterator[None]:
 
 
 def joined(name: str, columns: Sequence[pa.Array]) -> pa.Array:
-    """Columns of consecutive documents as one.
+    """Join the columns of consecutive documents.
 
     Raises:
-        UsageError: they hold values of several kinds.
+        UsageError: the columns hold values of several kinds.
     """
     kind = common_type(name, [column.type for column in columns])
     return pa.concat_arrays([as_kind(name, column, kind) for column in columns])
 
 
 def as_kind(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """A column as the common type of it and others.
+    """Cast a column to the common type of it and others.
 
     Raises:
-        UsageError: that type cannot hold each of its values.
+        UsageError: the type cannot hold each of its values.
     """
     with one_kind(name):
         return column.cast(kind)
 
 
 def untyped_if_null(column: pa.Array) -> pa.Array:
-    """A column, without its type if all values are null: tables of documents give it one."""
+    """Drop the type of a column whose values are all null: tables of documents give it one."""
     return pa.nulls(len(column)) if column.null_count == len(column) else column
 
 
 def differing(kept: pa.Array, found: pa.Array) -> list[int]:
-    """Rows in which a stored column differs from its source: (rows,) both."""
+    """Return the rows in which a stored column differs from its source: (rows,) both."""
 
     def same(one: Any, other: Any) -> bool:
         if isinstance(one, float) and math.isnan(one):
@@ -234,7 +234,7 @@ def differing(kept: pa.Array, found: pa.Array) -> list[int]:
 
 
 def cast_if_possible(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Values as another type; null for one that cannot be of it."""
+    """Cast values to another type; a value that does not fit becomes null."""
     try:
         return values.cast(kind)
     except pa.ArrowInvalid:

@@ -1,6 +1,6 @@
-"""From the texts of consecutive rows to batches of documents: joined, bounded, without nulls.
+"""Batches of documents from the texts of consecutive rows: joined, bounded, without nulls.
 
-All formats go through it, so the same rows give the same documents in each.
+All formats go through this module, so the same rows give the same documents in each format.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,8 +24,8 @@ from streaming_ext.text.documents.text_array import cut_by_bytes, text_buffers
 
 BATCH_BYTES = 16 * 2**20  # of text: large enough that the overhead of a batch does not matter
 MAX_BATCH_ROWS = 2**16
-MAX_TEXT_BYTES = 2**28  # of one document: far above any that people write
-_LARGEST_GROWTH = 1000  # text for a byte of file: real text gives 2 to 5, forms and logs 50
+MAX_TEXT_BYTES = 2**28  # of one document: far more than people write
+_LARGEST_GROWTH = 1000  # bytes of text per byte of file: real text gives 2 to 5, forms and logs 50
 _ALWAYS_ALLOWED_BYTES = 2**30
 
 Flags = npt.NDArray[np.bool_]
@@ -37,7 +37,7 @@ class BadRow:
 
     Attributes:
         row: the number of the row in the file.
-        location: the location of the row, for people.
+        location: the location of the row, for display.
         reason: the fault, on one line.
     """
 
@@ -51,13 +51,13 @@ class DocumentBatch:
     """Some consecutive rows of a source file.
 
     Attributes:
-        rows: row of each text, counted from where reading began, int64 (num_texts,).
+        rows: the row of each text, counted from where reading began, int64 (num_texts,).
         texts: the texts that are neither null nor bad.
-        num_rows: rows read, including nulls and bad ones.
+        num_rows: the number of rows read, including null and bad rows.
         fraction: the fraction of the file or span that is read up to this batch, in [0, 1].
-        positions: identifies each text in its file, however the file is cut, int64 (num_texts,).
-        bad: rows that cannot be read, in order.
-        dropped: rows that each filter dropped, by its name.
+        positions: the identity of each text in its file, however it is cut, int64 (num_texts,).
+        bad: the rows that cannot be read, in order.
+        dropped: the number of rows that each filter dropped, by its name.
         values: the values of each kept column, in the order of `ReadOptions.kept`: (num_texts,)
             each.
     """
@@ -73,13 +73,13 @@ class DocumentBatch:
 
     @property
     def nulls(self) -> int:
-        """Rows that hold no text."""
+        """Number of rows that hold no text."""
         left_out = len(self.bad) + sum(self.dropped.values())
         return self.num_rows - len(self.texts) - left_out
 
     @property
     def counts(self) -> RowCounts:
-        """The counts of its rows; a text without a byte counts as empty."""
+        """Counts of the rows; a text without a byte counts as empty."""
         return RowCounts(
             rows=self.num_rows,
             null_documents=self.nulls,
@@ -90,15 +90,15 @@ class DocumentBatch:
 
 
 class DocumentRows:
-    """Makes batches of the rows of one file, or of a span of it, as they are read.
+    """A builder of batches from the rows of a file, or of a span of it, as they are read.
 
     Attributes:
         file: the bytes of the file, at least those that are needed.
         options: the text to read.
-        span: read only what begins in these bytes, by default all.
-        batch_bytes: text in a batch, in bytes; a longer document is a batch of its own.
-        row: the next one, counted from where reading began.
-        rows_before: rows before the span, if known.
+        span: the range of bytes in which the rows to read begin; all by default.
+        batch_bytes: the bytes of text per batch; a longer document is a batch of its own.
+        row: the next row, counted from where reading began.
+        rows_before: the number of rows before the span, if known.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class DocumentRows:
         self._fraction = 0.0
         self.row = 0
         self.rows_before: int | None = None
-        self._bad: dict[int, BadRow] = {}  # of the rows in hand, by their number among them
+        self._bad: dict[int, BadRow] = {}  # by number among the rows in hand
 
     @property
     def file_row(self) -> int:
-        """The next row, counted from the beginning of the file if the rows before are known."""
+        """Next row, counted from the beginning of the file if the rows before are known."""
         return (self.rows_before or 0) + self.row
 
     def batches(
@@ -129,13 +129,13 @@ class DocumentRows:
         bad: Sequence[BadRow] = (),
         positions: Ints | None = None,
     ) -> Iterator[DocumentBatch]:
-        """The documents of the next rows.
+        """Yield the documents of the next rows.
 
         Args:
-            columns: see `wanted_columns`, null for a missing value: (rows,) each.
+            columns: the columns of `wanted_columns`, null for a missing value: (rows,) each.
             fraction: the fraction of the file that is read with these rows, in [0, 1].
-            bad: those of the rows that could not be read, in order; they are null in all columns.
-            positions: see `DocumentBatch`; rows of the file by default.
+            bad: the rows that could not be read, in order; they are null in all columns.
+            positions: see `DocumentBatch`; the rows of the file by default.
 
         Raises:
             SourceError: a document is bad and must not be skipped; or the file is made to fill
@@ -182,10 +182,10 @@ class DocumentRows:
         self.row, self._fraction = first + len(texts), fraction
 
     def refuse(self, bad: BadRow) -> None:
-        """Raise an error for a bad document, unless bad ones are skipped.
+        """Raise an error for a bad document, unless bad documents are skipped.
 
         Raises:
-            SourceError: naming its location.
+            SourceError: bad documents are not skipped; the message names the location.
         """
         if self.options.on_bad_document == "fail":
             raise SourceError(
@@ -194,12 +194,12 @@ class DocumentRows:
             )
 
     def _note(self, row: int, reason: str) -> None:
-        """Add a bad row of those in hand; one that was found before stays."""
+        """Add a bad row of the rows in hand; an earlier fault of the row stays."""
         bad = BadRow(self.row + row, self._location(row), reason)
         self.refuse(self._bad.setdefault(row, bad))
 
     def _valid(self, columns: Sequence[pa.Array], of: Sequence[str]) -> list[pa.Array]:
-        """The columns, null where a text is not UTF-8, which Arrow does not check on reading."""
+        """Return the columns, null where a text is not UTF-8; Arrow does not check this itself."""
         found = [*columns]
         for number, (name, column) in enumerate(zip(of, columns, strict=True)):
             try:
@@ -221,7 +221,7 @@ class DocumentRows:
         Args:
             texts: the texts of the rows, null for a bad one: (rows,).
             compared: the columns of the condition, by their names.
-            is_bad: rows that are left out already: (rows,).
+            is_bad: the rows that are left out already: (rows,).
         """
         stay, drops = ~is_bad, dict[FilterName, Flags]()
         filters = self.options.filters
@@ -236,7 +236,7 @@ class DocumentRows:
         return stay, drops
 
     def _location(self, row: int) -> str:
-        """A row of those in hand, for people."""
+        """Describe a row of the rows in hand, for display."""
         number = f"row {self.file_row + row}"
         begin = self.span[0] if self.span and self.rows_before is None else 0
         return f"{number} from byte {begin} on" if begin else number
@@ -253,9 +253,9 @@ class DocumentRows:
 
 
 def join(columns: Sequence[pa.LargeStringArray], separator: str) -> pa.LargeStringArray:
-    """The texts of several columns as one; those that are null or empty are left out of it.
+    """Join the texts of several columns; null and empty texts are left out.
 
-    A row is null if all its columns are.
+    A row is null if all its columns are null.
     """
     first, *others = columns
     if not others:
@@ -265,21 +265,21 @@ def join(columns: Sequence[pa.LargeStringArray], separator: str) -> pa.LargeStri
     joined = pa.nulls(len(first), pa.large_string())
     for column in columns:
         text = pc.if_else(pc.equal(column, ""), nothing, column)
-        both = pc.binary_join_element_wise(joined, text, between)  # null if one of them is
+        both = pc.binary_join_element_wise(joined, text, between)  # null if either is null
         joined = pc.coalesce(both, joined, text)
-    return pc.coalesce(joined, *columns)  # empty if none but empty texts are left
+    return pc.coalesce(joined, *columns)  # empty if only empty texts are left
 
 
 def _without(texts: pa.LargeStringArray, rows: Sequence[int]) -> pa.LargeStringArray:
-    """The texts with null in some rows."""
+    """Set the texts in some rows to null."""
     left_out = np.zeros(len(texts), bool)
     left_out[rows] = True
-    # taken by index, since what is left out may not be text at all
+    # `take` looks up texts by index; rows that are left out may not hold text at all.
     return texts.take(pa.array(np.arange(len(texts)), mask=left_out))
 
 
 def _no_utf8(texts: pa.LargeStringArray) -> Iterator[tuple[int, int]]:
-    """Rows whose text is not UTF-8, and the byte of the text at which that begins."""
+    """Yield rows whose text is not UTF-8, and the byte of the text at which the fault begins."""
     data, offsets = text_buffers(texts)
     for row in np.flatnonzero(np.asarray(texts.is_valid())):
         try:

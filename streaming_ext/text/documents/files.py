@@ -1,6 +1,6 @@
 """Source files as bytes, wherever they lie: read in ranges, or as a stream of their content.
 
-A stream is unpacked, read in order, and never held as a whole.
+A stream is unpacked, read in order, and never in memory as a whole.
 """
 
 import bz2
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 Span = tuple[int, int]  # [start, end)
-_REQUEST_BYTES = 2**20  # of a file that is not on this machine
+_REQUEST_BYTES = 2**20  # per request for a file that is not on this machine
 
 
 class SourceBytes(Protocol):
@@ -40,23 +40,23 @@ class SourceBytes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalBytes:
-    """A file on this machine; see `SourceBytes`. `name` is what messages call it."""
+    """A file on this machine; see `SourceBytes`. Messages call it `name`."""
 
     path: Path
     name: str
 
     @property
     def size(self) -> int:
-        """In bytes.
+        """Size in bytes.
 
         Raises:
-            SourceError: it is missing, or cannot be read.
+            SourceError: the file is missing, or cannot be read.
         """
         with self.open() as file:
             return os.fstat(file.fileno()).st_size
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end).
+        """Read the bytes [start, end).
 
         Raises:
             SourceError: the file is missing, shorter than it was, or cannot be read.
@@ -70,10 +70,10 @@ class LocalBytes:
 
     @contextmanager
     def open(self) -> Iterator[io.BufferedReader]:
-        """The file, to read from its start; see `read`.
+        """Open the file, to read from its start; see `read`.
 
         Raises:
-            UsageError: it is a pointer of Git LFS.
+            UsageError: the file is a pointer of Git LFS.
         """
         try:
             with self.path.open("rb") as file:
@@ -85,10 +85,10 @@ class LocalBytes:
 
 
 class _RawFile(io.RawIOBase):
-    """A file whose `read` gives the next bytes."""
+    """A file whose `read` returns the next bytes."""
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
@@ -100,13 +100,13 @@ class _RawFile(io.RawIOBase):
 
 
 class SeekableBytes(_RawFile):
-    """A source file as libraries want it: one that can be sought in."""
+    """A source file in which libraries can seek."""
 
     def __init__(self, file: SourceBytes) -> None:
         self._file, self._at = file, 0
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
@@ -116,22 +116,22 @@ class SeekableBytes(_RawFile):
         return self._at
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         start, left = self._at, max(self._file.size - self._at, 0)
         self._at += min(size, left) if size >= 0 else left
         return self._file.read(start, self._at) if self._at > start else b""
 
 
 def open_buffered(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> io.BufferedReader:
-    """A file for Python's libraries."""
+    """Open a file for Python's libraries."""
     if isinstance(file, LocalBytes):
-        with file.open():  # as far as it can be read
+        with file.open():  # checks that it can be read
             return file.path.open("rb")
     return io.BufferedReader(SeekableBytes(file), request_bytes)
 
 
 def open_for_arrow(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> pa.NativeFile:
-    """A file for Arrow's readers."""
+    """Open a file for Arrow's readers."""
     if isinstance(file, LocalBytes):
         with file.open():
             return pa.OSFile(str(file.path))
@@ -140,15 +140,15 @@ def open_for_arrow(file: SourceBytes, request_bytes: int = _REQUEST_BYTES) -> pa
 
 CODECS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".xz": "xz", ".lz4": "lz4"}
 _WRITTEN_AS_ONE = {".tgz": "gzip"}  # `.tar.gz`
-_PACKED_BYTES = 2**20  # read of a file of members at once
-_LARGEST_GROWTH = 200  # bytes for a byte of file: text gives 2 to 10, logs 50
+_PACKED_BYTES = 2**20  # that are read at once of a file of members
+_LARGEST_GROWTH = 200  # bytes per byte of file: text gives 2 to 10, logs 50
 _ALWAYS_ALLOWED_BYTES = 2**28  # a text of the largest size, however well it packs
-_CHUNK_BYTES = 2**23  # unpacked at once
-_WORTH_A_THREAD = 2**20  # bytes of a chunk
+_CHUNK_BYTES = 2**23  # that are unpacked at once
+_WORTH_A_THREAD = 2**20  # bytes of a chunk after which the next is unpacked in a thread
 
 
 class _GzipMember:
-    """Unpacks a member of gzip as `bz2` and `lzma` unpack theirs."""
+    """A decompressor of a gzip member, with the interface of those of `bz2` and `lzma`."""
 
     def __init__(self) -> None:
         self._member, self._left, self.needs_input = zlib.decompressobj(31), b"", True
@@ -177,30 +177,30 @@ _MEMBERS: dict[str, Callable[[], Member]] = {
 
 
 def codec_of(name: str) -> str:
-    """The codec of a packed file, by the end of its name; `none` if it is not packed."""
+    """Return the codec of a packed file, by the end of its name; `none` if it is not packed."""
     known = CODECS | _WRITTEN_AS_ONE
     return next((codec for suffix, codec in known.items() if name.endswith(suffix)), "none")
 
 
 def packed_suffixes(*plain: str) -> tuple[str, ...]:
-    """These suffixes, alone and followed by that of each codec."""
+    """Return these suffixes, alone and followed by the suffix of each codec."""
     return tuple(f"{suffix}{packed}" for suffix in plain for packed in ("", *CODECS))
 
 
 class EndOfHeadError(Exception):
-    """The end of what a look reads of a longer stream."""
+    """Raised at the end of the bytes that a look reads of a longer stream."""
 
 
 class Stream(_RawFile):
-    """The content of a file in order, unpacked as its name says; Python's libraries take it as one.
+    """The content of a file in order, unpacked as its name says, as a file of Python's libraries.
 
-    The next chunk is unpacked in a thread while one is used, which takes about as long.
+    While one chunk is used, a thread unpacks the next, which takes about as long.
 
     Attributes:
-        file: the file that the bytes are of.
-        origin: position of the stream's first byte in the unpacked file.
-        position: bytes that were read.
-        most: bytes that may come in all.
+        file: the source file.
+        origin: the position of the stream's first byte in the unpacked file.
+        position: the number of bytes read.
+        most: the number of bytes that may come in all.
     """
 
     def __init__(
@@ -210,11 +210,11 @@ class Stream(_RawFile):
 
         Args:
             file: the file to read.
-            span: the only bytes that are read of a file that is not packed.
-            head: bytes to look at; `EndOfHeadError` ends them in a longer stream.
+            span: the only bytes to read, of a file that is not packed.
+            head: the number of bytes to look at; in a longer stream, `EndOfHeadError` ends them.
 
         Raises:
-            SourceError: it is empty and should be packed; or it is gone.
+            SourceError: the file is gone, or is empty although its name says that it is packed.
         """
         self.file, self.position, self._head, self._raw = file, 0, head, open_buffered(file)
         self.origin, self._end = span or (0, file.size)
@@ -237,26 +237,26 @@ class Stream(_RawFile):
 
     @property
     def fraction(self) -> float:
-        """The fraction of the file or span that is read, in [0, 1]."""
-        if self._raw.closed:  # by a buffered reader of the stream, at its end
+        """Fraction of the file or span that is read, in [0, 1]."""
+        if self._raw.closed:  # a buffered reader of the stream closes it at the end
             return 1.0
         return min(1.0, (self._raw.tell() - self.origin) / max(self._end - self.origin, 1))
 
     def allow(self, most: int) -> None:
-        """Give at most this many bytes from here on, until this is called again."""
+        """Allow at most this many bytes from here on, until the next call."""
         self._item = most
 
     def tell(self) -> int:
-        """Number of bytes that were read."""
+        """Return the number of bytes read."""
         return self.position
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, at most `size`, by default all; none at the end.
+        """Read the next bytes, at most `size`, by default all; none come at the end.
 
         Raises:
-            EndOfHeadError: the head is read.
-            SourceError: the file is damaged, cut short, or made to fill a disk; or more comes than
-                is allowed.
+            EndOfHeadError: the head is at its end.
+            SourceError: the file is damaged, cut short, or made to fill a disk; or more bytes come
+                than are allowed.
         """
         if size < 0:
             return self.readall()
@@ -285,7 +285,7 @@ class Stream(_RawFile):
         return data
 
     def _read(self, size: int) -> bytes:
-        """The next bytes; of a packed file the rest of a chunk, or the beginning of the next."""
+        """Read the next bytes; a packed file gives the rest of a chunk, or of the next chunk."""
         if self._unpack is None:
             return self._raw.read(min(size, self._end - self.origin - self.position))
         if self._used == len(self._chunk):
@@ -305,15 +305,15 @@ class Stream(_RawFile):
 
 
 def head_of(file: SourceBytes, size: int) -> bytes:
-    """The first `size` bytes of a file, unpacked; all if there are fewer."""
+    """Return the first `size` bytes of a file, unpacked; all if there are fewer."""
     with Stream(file, head=size) as stream:
         return io.BufferedReader(stream, size).read(size)
 
 
 def _unpacked_members(raw: BinaryIO, begin: Callable[[], Member]) -> Iterator[bytes]:
-    """The content of the members of a file, one after another.
+    """Yield the content of the members of a file, one after another.
 
-    Python's own readers take any bytes that are no member as the end of the file, and Arrow's
+    Python's own readers treat any bytes that are not a member as the end of the file. Arrow's
     refuses an empty member of bz2, and zeros after a member of gzip.
     """
     data = raw.read(_PACKED_BYTES)

@@ -1,4 +1,4 @@
-"""Documents that are objects, as in JSON or CBOR: their texts at fields or paths, or the fault."""
+"""Documents that are objects, as in JSON or CBOR: their texts in fields or at paths, or faults."""
 
 import json
 import re
@@ -28,14 +28,14 @@ from streaming_ext.text.documents.document_rows import (
 )
 from streaming_ext.text.documents.files import EndOfHeadError, Stream
 
-MAX_RECORDS = 1024  # that `SourceFormat.records` gives at once
+MAX_RECORDS = 1024  # that `SourceFormat.records` yields at once
 
-MAX_DEPTH = 400  # of the values of a document; parsers give up at depths of their own
+MAX_DEPTH = 400  # of the values of a document; parsers have limits of their own
 MAX_ITEM_BYTES = 2 * MAX_TEXT_BYTES  # of a document: a text, and its other fields
 TOO_LONG = f"longer than {MAX_TEXT_BYTES} bytes"
 TOO_DEEP = f"values nested deeper than {MAX_DEPTH} levels"
 Record = dict[str, Any]
-# Of a document: the text of each column, then the value of each column of a condition.
+# The values of a document: the text of each column, then the value of each compared column.
 Texts = tuple[str | float | bool | None, ...]
 
 _KINDS = {
@@ -50,14 +50,14 @@ _KINDS = {
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _MOST_DIGITS = 4000  # of a whole number; Python refuses more
-# Numbers are doubles, as those of JSON are read everywhere.
+# Numbers are doubles, as JSON readers everywhere have them.
 TYPES: dict[Kind | None, pa.DataType | None] = {
     None: pa.large_string(),
     "text": pa.large_string(),
     "number": pa.float64(),
     "boolean": pa.bool_(),
     "any": pa.bool_(),
-    "value": None,  # that of the values
+    "value": None,  # the type of the values
 }
 
 
@@ -69,10 +69,11 @@ class ParsedValue(NamedTuple):
     """A value of a file, or its fault.
 
     Attributes:
-        location: the location of the value, for people.
-        value: decoded; an error if it cannot be decoded.
-        size: roughly, in bytes.
-        position: identifies it in its file, however the file is cut; None if it cannot be cut.
+        location: the location of the value, for display.
+        value: the decoded value; an error if it cannot be decoded.
+        size: the approximate size in bytes.
+        position: the identity of the value in its file, however the file is cut; None if it
+            cannot be cut.
     """
 
     location: str
@@ -82,10 +83,10 @@ class ParsedValue(NamedTuple):
 
 
 def _texts_of(value: object, wanted: Sequence[tuple[str, Kind | None]]) -> Texts:
-    """The text of a document in each column, and what is compared; None for a missing field.
+    """Return the text of a document in each column, and compared values; None for missing ones.
 
     Raises:
-        BadValueError: it is no object, or a column does not hold what it must.
+        BadValueError: the value is not an object, or a column does not hold the required kind.
     """
     if isinstance(value, BadValueError):
         raise value
@@ -115,7 +116,7 @@ def _checked(found: Any, column: str, kind: Kind | None) -> str | float | bool |
 
 
 def value_at(value: Record, column: str) -> Any:
-    """The field of this name, else the field at the end of the path."""
+    """Return the field of this name, else the field at the end of the path."""
     found: Any = value.get(column)
     if found is None and "." in column:
         found = value
@@ -132,19 +133,19 @@ def missing_fields(values: Iterable[Record], options: ReadOptions, *, where: str
     """Look for the columns that are read in the first documents of a file, until all are found.
 
     Args:
-        values: the documents; `EndOfHeadError` ends them as well.
+        values: the documents; `EndOfHeadError` may end them.
         options: the columns that are read.
-        where: the file's name in messages.
+        where: the name of the file in messages.
 
     Returns:
         a message for each column that no document has.
 
     Raises:
-        UsageError: none of them has a text.
+        UsageError: no document has a text.
     """
     left = dict(wanted_columns(options))
-    fields: dict[str, bool] = {}  # and whether a document holds a text there
-    other = dict[str, str]()  # the first type in a column that holds no text
+    fields: dict[str, bool] = {}  # by name, whether any document holds a text in the field
+    other = dict[str, str]()  # the first type found in a column without text
     with suppress(EndOfHeadError):
         for value in values:
             for name, found in value.items():
@@ -173,7 +174,7 @@ def missing_fields(values: Iterable[Record], options: ReadOptions, *, where: str
 def batches_of_values(
     values: Iterable[ParsedValue], rows: DocumentRows, stream: Stream
 ) -> Iterator[DocumentBatch]:
-    """The documents of values that come one by one, in order, from a stream."""
+    """Yield batches of documents whose values come one by one, in order, from a stream."""
     wanted = wanted_columns(rows.options)
     found: list[Texts] = []
     bad: list[BadRow] = []
@@ -188,7 +189,7 @@ def batches_of_values(
                 arrays.append(pa.array(column, TYPES[kind]))
             del column
         faults, known = tuple(bad), np.array(positions) if positions else None
-        for one in (found, bad, positions):  # before the batch is used: a text may be large
+        for one in (found, bad, positions):  # before the batch is used, since a text may be large
             one.clear()
         yield from rows.batches(arrays, stream.fraction, faults, known)
 
@@ -212,10 +213,10 @@ def batches_of_values(
 
 
 def records_of_values(values: Iterable[ParsedValue], rows: DocumentRows) -> Iterator[list[Record]]:
-    """The values that are objects, some at a time.
+    """Yield the values that are objects, some at a time.
 
     Raises:
-        SourceError: another is none, and such are not skipped; names its location.
+        SourceError: a value is not an object and must not be skipped; the message locates it.
     """
     records: list[Record] = []
     for location, value, *_ in values:
@@ -232,18 +233,18 @@ def records_of_values(values: Iterable[ParsedValue], rows: DocumentRows) -> Iter
 
 
 def decoded(data: bytes) -> object:
-    """The value that is written as JSON; its fault if there is none."""
-    import orjson  # not above: `verify` needs no sources on a training node
+    """Decode JSON; return the fault if it is invalid."""
+    import orjson  # imported late: on a training node, `verify` works without the sources
 
     if is_too_deep(data):
         return BadValueError(TOO_DEEP)
     try:
         return orjson.loads(data)
     except orjson.JSONDecodeError:
-        pass  # NaN, halves of surrogate pairs, whole numbers of many digits, or no JSON
+        pass  # NaN, halves of surrogate pairs, whole numbers of many digits, or invalid JSON
     try:
         return DECODER.decode(data.decode())
-    except (ValueError, RecursionError) as error:  # no UTF-8 either
+    except (ValueError, RecursionError) as error:  # also invalid UTF-8
         return BadValueError(f"no valid JSON ({error})")
 
 
@@ -255,7 +256,7 @@ DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 def is_too_deep(data: bytes) -> bool:
-    """Say whether values are nested deeper than `MAX_DEPTH`; brackets in strings do not count."""
+    """Return whether values nest deeper than `MAX_DEPTH`; brackets in strings do not count."""
     if data.count(b"[") + data.count(b"{") <= MAX_DEPTH:
         return False
     brackets = _STRING.sub(b"", data).translate(None, _NO_BRACKETS)

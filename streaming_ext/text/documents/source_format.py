@@ -42,7 +42,7 @@ from streaming_ext.text.documents.objects import (
 )
 
 Lacking = Mapping[str, str]  # a message for each column that a file lacks
-LOOK_BYTES = 2**20  # of a file, unpacked: a look reads no large document
+LOOK_BYTES = 2**20  # that a look reads of a file, unpacked; large documents are not read
 
 
 class FileBlock(NamedTuple):
@@ -50,7 +50,7 @@ class FileBlock(NamedTuple):
 
     Attributes:
         size: the size of the block in bytes.
-        span: argument of `SourceFormat.read`; None for the whole file.
+        span: the argument of `SourceFormat.read`; None for the whole file.
     """
 
     size: int
@@ -58,71 +58,71 @@ class FileBlock(NamedTuple):
 
 
 class SourceFormat(ABC):
-    """One format of source files. `documents` is all that tokenizing and verifying need.
+    """A format of source files. Tokenizing and verifying need only `documents`.
 
     The defaults refuse nothing: files are fetched whole, and a missing column is found when the
     file is read.
 
     Attributes:
-        length_bytes: the bytes of a text in a block beyond its own, if the size of a block is that
-            of its texts, not packed; None if it is that of the span.
+        length_bytes: the bytes per text in a block beyond the text, if the size of a block is the
+            unpacked size of its texts; None if it is the size of the span.
     """
 
     name: ClassVar[str]
     suffixes: ClassVar[tuple[str, ...]]
     length_bytes: ClassVar[int | None] = None
-    must_be_named: ClassVar[bool] = False  # folders hold such files for other reasons too
+    must_be_named: ClassVar[bool] = False  # true if folders hold such files for other reasons too
 
     @abstractmethod
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
-        """The documents of a file or span in order.
+        """Yield the documents of a file or span in order.
 
         Args:
-            rows: holds the file, the span and the options, and makes the batches. Rows are numbered
-                from the first of the span. Spans end to end hold all documents of a file.
+            rows: the file, the span, the options, and the batches made of them. Rows are numbered
+                from the first of the span. Adjacent spans together hold all documents of a file.
 
         Raises:
-            SourceError: the file is damaged, or made to fill memory or disk; names the first row
-                that cannot be read.
+            SourceError: the file is damaged, or made to fill memory or disk; the message names the
+                first row that cannot be read.
             UsageError: the file holds no such text.
         """
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
-        """The documents in order, some at a time, with all fields that their format has.
+        """Yield the documents in order, some at a time, with all fields that their format has.
 
         Raises:
-            SourceError: the file is damaged; names the location.
+            SourceError: the file is damaged; the message names the location.
         """
         for batch in self.documents(rows):
             yield [{"text": text} for text in batch.texts.to_pylist()]
 
     def is_in_folder(self, name: str) -> bool:
-        """Say whether a file of this name is a source, if a folder above it is."""
+        """Return whether a file of this name is a source if a folder above it is."""
         return not self.must_be_named and name.endswith(self.suffixes)
 
     def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
-        """Refuse a file without such text, before any work. Reads little.
+        """Refuse a file without such text, before any work; this reads little.
 
         Returns:
-            what the file lacks of the other columns that are read; they are null there.
+            a message for each other column that the file lacks; the column reads as null.
 
         Raises:
             SourceError: the file is damaged or gone.
-            UsageError: it holds no such text.
+            UsageError: the file holds no such text.
         """
         return {}
 
     def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[FileBlock]:
-        """The blocks of a file that can be read alone; none if nothing is known of their size.
+        """Return the blocks of a file that can be read alone; none if their sizes are unknown.
 
         Raises:
             SourceError: the file is damaged or gone.
-            UsageError: it holds no such text.
+            UsageError: the file holds no such text.
         """
         return (FileBlock(file.size),)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
-        """Say whether `documents` takes any span of this file. Reads little.
+        """Return whether `documents` takes any span of this file; this reads little.
 
         Raises:
             SourceError: the file is damaged or gone.
@@ -130,16 +130,16 @@ class SourceFormat(ABC):
         return False
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
-        """The ranges of bytes that reading a span, or the file, takes: in order, no overlaps.
+        """Return the ranges of bytes that reading a span or the file needs, in order, disjoint.
 
         Raises:
             SourceError: the file is damaged or gone.
-            UsageError: it holds no such text.
+            UsageError: the file holds no such text.
         """
         return ((0, file.size),)
 
     def outside(self, path: Path, options: ReadOptions, span: Span | None) -> list[str]:
-        """Hashes of what other local files hold of a file's documents: its identity covers them.
+        """Return hashes of data on a file's documents in other local files, for its identity.
 
         Raises:
             SourceError: a file is damaged or gone.
@@ -155,9 +155,9 @@ class SourceFormat(ABC):
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """See `documents` and `DocumentRows`; of a remote file, only its span is read.
+        """Read documents; see `documents` and `DocumentRows`. Only the span is fetched, if given.
 
-        `name` is what messages call a local file, by default its path.
+        `name` is the name of a local file in messages, by default its path.
         """
         if isinstance(file, Path):
             file = LocalBytes(file, name or str(file))
@@ -175,31 +175,31 @@ class SourceFormat(ABC):
 
 
 class ObjectFormat(SourceFormat):
-    """A format whose documents are objects that are decoded one by one, from a stream."""
+    """A format whose documents are objects that are decoded one by one from a stream."""
 
     look_bytes: ClassVar[int] = LOOK_BYTES
     has_records: ClassVar[bool] = True  # a document has fields besides its text
 
     @abstractmethod
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
-        """The values of a file in order; each should be an object.
+        """Yield the values of a file in order; each should be an object.
 
         Raises:
-            SourceError: the file is damaged; names the location.
+            SourceError: the file is damaged; the message names the location.
         """
 
     def stream(self, file: SourceBytes, span: Span | None, head: int | None = None) -> Stream:
-        """The unpacked bytes of a file, or of a span of it; see `Stream`."""
+        """Open the unpacked bytes of a file, or of a span of it; see `Stream`."""
         return Stream(file, span=span, head=head)
 
     def sound_values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
-        """See `values`; whatever a library raises becomes an error that names the last value."""
+        """See `values`; an error of a library becomes one that names the last value."""
         read = ""
         with faults(stream.file, self.name, lambda: read):
             for value in self.values(stream, options):
                 read = f", damaged or cut short after {value.location}"
                 yield value
-                del value  # before the next is read: it may be large
+                del value  # before the next is read, since it may be large
 
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`."""
@@ -222,7 +222,7 @@ class ObjectFormat(SourceFormat):
             return missing_fields(objects, options, where=file.name)
 
 
-Names = Sequence[str] | None  # of columns; None for all of them
+Names = Sequence[str] | None  # of columns; None for all columns
 
 
 class Table(NamedTuple):
@@ -239,15 +239,15 @@ class Table(NamedTuple):
 
 
 class TableFormat(SourceFormat):
-    """A format whose rows are read as tables of Arrow."""
+    """A format whose rows are read as Arrow tables."""
 
     @abstractmethod
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
-        """The columns of a file."""
+        """Return the columns of a file."""
 
     @abstractmethod
     def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
-        """The rows of a file or span in order, with the columns of these names."""
+        """Yield the rows of a file or span in order, with the columns of these names."""
 
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
         """See `SourceFormat.documents`."""
@@ -264,7 +264,7 @@ class TableFormat(SourceFormat):
                 ]
                 columns += [comparable(column_at(batch, paths[name])) for name in options.compared]
                 yield from rows.batches(columns, fraction, bad, positions)
-                del batch, columns  # before the next is read: one may be large
+                del batch, columns  # before the next are read, since they may be large
 
     def records(self, rows: DocumentRows) -> Iterator[list[Record]]:
         """See `SourceFormat.records`."""
@@ -284,10 +284,10 @@ class TableFormat(SourceFormat):
 def faults(
     file: SourceBytes, kind: str, location: Callable[[], str] = lambda: ""
 ) -> Iterator[None]:
-    """Turn whatever a library raises into an error that names the file and what is damaged.
+    """Turn any error of a library into one that names the file and the damage.
 
     Raises:
-        SourceError: instead of what the library raises.
+        SourceError: a library raised an error.
     """
     try:
         yield
@@ -295,7 +295,7 @@ def faults(
         raise
     except Exception as error:
         if isinstance(error.__cause__, ShardmillError | EndOfHeadError):
-            raise error.__cause__ from error  # libraries wrap what a stream raises
+            raise error.__cause__ from error  # libraries wrap the errors of a stream
         raise SourceError(
             f"{file.name}: not a whole {kind} file{location()} ({one_line(error)}). Fetch it "
             "again, or leave it out."

@@ -1,7 +1,7 @@
 """The files in a tar, one after another from a stream: read, never written anywhere.
 
-A tar is whole if nothing but headers, members and blocks of zeros stands in it, and such a block is
-the last. `tarfile` alone takes damage after the first member for the end.
+A tar is whole if it holds only headers, members and blocks of zeros, and ends with a block of
+zeros. `tarfile` alone treats damage after the first member as the end.
 """
 
 import codecs
@@ -13,7 +13,7 @@ from typing import IO, cast
 from streaming_ext.text.documents.document_rows import MAX_TEXT_BYTES
 from streaming_ext.text.documents.files import Stream
 
-_READ_BYTES = 128 * tarfile.BLOCKSIZE  # at once
+_READ_BYTES = 128 * tarfile.BLOCKSIZE  # that are read at once
 _ZEROS = bytes(tarfile.BLOCKSIZE)
 
 
@@ -22,7 +22,7 @@ class Member:
     """A file in a tar.
 
     Attributes:
-        name: the path of the file there; nothing is ever written to it.
+        name: the path of the file in the tar; nothing is ever written to it.
         data: the content, without a byte order mark; None if it is not wanted or has a problem.
         problem: the reason why the file cannot be read.
     """
@@ -33,7 +33,7 @@ class Member:
 
 
 class _Blocks:
-    """A stream as a file that `tarfile` reads forward, and the last block that it read.
+    """A stream as a file that `tarfile` reads forward, with the last block that it read.
 
     Attributes:
         last: the bytes of the last read.
@@ -43,11 +43,11 @@ class _Blocks:
         self._stream, self._at, self._put_back, self.last = stream, 0, b"", b""
 
     def tell(self) -> int:
-        """Number of bytes that were read."""
+        """Return the number of bytes read."""
         return self._at
 
     def read(self, size: int) -> bytes:
-        """The next bytes, fewer than `size` at the end alone."""
+        """Read the next bytes; fewer than `size` come only at the end."""
         chunks = [self._put_back]
         self._put_back, wanted = b"", size - len(chunks[0])
         while wanted and (chunk := self._stream.read(wanted)):
@@ -58,17 +58,17 @@ class _Blocks:
         return self.last
 
     def seek(self, position: int) -> None:
-        """Skip what lies before a position."""
+        """Skip everything before a position."""
         while self._at < position and self.read(min(position - self._at, _READ_BYTES)):
             pass
 
     def back(self) -> None:
-        """Give the last block once more."""
+        """Put the last block back, to be read once more."""
         self._put_back, self._at = self.last, self._at - len(self.last)
 
 
 def tar_members(stream: Stream, wanted: tuple[str, ...]) -> Iterator[Member]:
-    """Each file, with its content if its name ends in one of `wanted`.
+    """Yield each file, with its content if its name ends in one of `wanted`.
 
     Raises:
         tarfile.TarError, ValueError: the tar is damaged or cut short.

@@ -1,4 +1,4 @@
-"""Looking into an Arrow array of texts without copying it."""
+"""Access to the buffers of an Arrow array of texts, without a copy."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 def text_buffers(
     texts: pa.LargeStringArray,
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """The bytes and the offsets into them, both as views; the first offset may be above 0.
+    """Return the bytes and the offsets into them, both as views; the first offset may be above 0.
 
     Returns:
         data: uint8 (bytes of the whole buffer,).
@@ -27,7 +27,7 @@ def text_buffers(
 
 
 def num_text_bytes(texts: pa.LargeStringArray) -> int:
-    """UTF-8 bytes of all texts; 0 for documents of token ids, which are binaries."""
+    """Count the UTF-8 bytes of all texts; 0 for documents of token ids, which are binaries."""
     if pa.types.is_large_binary(texts.type):
         return 0
     _, offsets = text_buffers(texts)
@@ -35,7 +35,7 @@ def num_text_bytes(texts: pa.LargeStringArray) -> int:
 
 
 def cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple[int, int]]:
-    """Spans [start, end) of texts with at most this many bytes; a longer text is a span alone."""
+    """Yield spans [start, end) of texts, at most this many bytes; a longer text is a span alone."""
     if len(texts) == 0:
         return
     _, offsets = text_buffers(texts)
@@ -48,5 +48,5 @@ def cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple
 
 
 def taken(values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """`values[positions]`, three times as fast; no position is beyond the values."""
+    """Return `values[positions]`, three times as fast; no position may be beyond the values."""
     return np.asarray(pc.take(pa.array(values), pa.array(positions), boundscheck=False))

@@ -1,1 +1,1 @@
-"""Readers of source files: a file format a file."""
+"""Readers of source files: one module per file format."""

@@ -1,6 +1,6 @@
-"""Arrow IPC: files and streams, as `save_to_disk` leaves them; a document is a row.
+"""Arrow IPC: files and streams, as `save_to_disk` writes them; a document is a row.
 
-A file can be cut at its record batches, whose offsets its footer lists; a stream cannot be cut.
+A file can be cut at its record batches, whose offsets are in its footer; a stream cannot be cut.
 """
 
 import struct
@@ -17,8 +17,8 @@ from streaming_ext.text.documents.source_format import Names, Table, TableFormat
 
 _MAGIC = b"ARROW1"  # of a file; a stream has none
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
-_HEAD_BYTES = 8  # the magic, padded
-_TAIL_BYTES = 10  # length of the footer, the magic
+_HEAD_BYTES = 8  # the padded magic
+_TAIL_BYTES = 10  # the length of the footer, and the magic
 _DICTIONARIES, _BATCHES = 2, 3  # fields of the table `Footer` in Arrow's File.fbs
 _REQUEST_BYTES = 2**18  # of a remote file
 
@@ -30,7 +30,7 @@ class ArrowFormat(TableFormat):
     suffixes = (".arrow",)
 
     def is_in_folder(self, name: str) -> bool:
-        """All but the cache files that `datasets` leaves next to a saved dataset."""
+        """Take all files but the cache files that `datasets` leaves next to a saved dataset."""
         is_cache = name.rpartition("/")[2].startswith("cache-")
         return super().is_in_folder(name) and not is_cache
 
@@ -42,7 +42,7 @@ class ArrowFormat(TableFormat):
     def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
         """See `TableFormat.tables`.
 
-        The position of a row is the byte at which its record batch begins, plus its row there.
+        The position of a row is the byte at which its record batch begins, plus its row in there.
         """
         roots = {root for name in names or () for root in (name, name.partition(".")[0])}
         with open_for_arrow(rows.file, _REQUEST_BYTES) as raw:
@@ -59,7 +59,7 @@ class ArrowFormat(TableFormat):
         return file.read(0, min(len(_MAGIC), file.size)) == _MAGIC
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
-        """See `SourceFormat.needed`: its record batches, the dictionaries and the footer."""
+        """See `SourceFormat.needed`: the record batches, the dictionaries and the footer."""
         if span is None:
             return super().needed(file, options, span)
         with faults(file, self.name):
@@ -86,7 +86,7 @@ def _open(raw: pa.NativeFile) -> pa.ipc.RecordBatchFileReader | pa.ipc.RecordBat
 def _batches(
     raw: pa.NativeFile, file: SourceBytes, span: Span | None
 ) -> Iterator[tuple[pa.RecordBatch, int, float]]:
-    """Record batches, the byte at which each begins, and the fraction that is read with it."""
+    """Yield record batches, the byte at which each begins, and the fraction read with it."""
     reader = _open(raw)
     if isinstance(reader, pa.ipc.RecordBatchStreamReader):
         begin = raw.tell()
@@ -101,7 +101,7 @@ def _batches(
 
 
 def _require_sound(column: pa.Array) -> None:
-    """Refuse offsets that lead out of the buffers; texts that are not UTF-8 are bad rows, later."""
+    """Refuse offsets beyond the buffers; texts that are not UTF-8 become bad rows later."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid:
@@ -118,7 +118,7 @@ def _require_sound(column: pa.Array) -> None:
 
 
 def _layout(file: SourceBytes) -> tuple[int, list[Span], list[Span]]:
-    """Find the footer of a file, and the spans of its dictionaries and record batches."""
+    """Return the offset of the footer, and the spans of dictionaries and record batches."""
     tail = file.read(max(0, file.size - _TAIL_BYTES), file.size)
     begin = file.size - _TAIL_BYTES - int.from_bytes(tail[:4], "little")
     if not tail.endswith(_MAGIC) or begin < _HEAD_BYTES:
@@ -131,7 +131,7 @@ def _layout(file: SourceBytes) -> tuple[int, list[Span], list[Span]]:
 
 
 def _spans(footer: bytes, field: int) -> Iterator[Span]:
-    """The messages that a field of the footer, a table of FlatBuffers, lists."""
+    """Yield the spans of messages that a field of the footer, a FlatBuffers table, lists."""
     (root,) = struct.unpack_from("<I", footer)
     fields = root - struct.unpack_from("<i", footer, root)[0]
     (size,) = struct.unpack_from("<H", footer, fields)

@@ -1,6 +1,6 @@
 """Avro: object container files; a document is a record.
 
-`fastavro` decodes block by block; the reader of polars holds a file in memory.
+`fastavro` decodes block by block; the reader of polars would hold the whole file in memory.
 """
 
 import io
@@ -38,7 +38,7 @@ class AvroFormat(ObjectFormat):
 
 
 def _refers_to_itself(schema: Any, within: tuple[str, ...]) -> bool:
-    """Say whether a named type holds itself; `fastavro` follows such values at any depth."""
+    """Return whether a named type holds itself; `fastavro` follows such values to any depth."""
     if isinstance(schema, dict):
         within = (*within, schema["name"]) if "name" in schema else within
         fields = [field["type"] for field in schema.get("fields", ())]

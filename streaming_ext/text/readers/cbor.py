@@ -1,4 +1,4 @@
-"""CBOR: a sequence of maps, or one array of maps, which is read at once; a document is a map."""
+"""CBOR: a sequence of maps, or one array of maps that is read at once; a document is a map."""
 
 import io
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from streaming_ext.text.documents.objects import MAX_DEPTH, MAX_ITEM_BYTES, Pars
 from streaming_ext.text.documents.source_format import ObjectFormat
 
 _BUFFER_BYTES = 2**18
-# Known to cbor2; these and all others are read as the value that they tag.
+# Tags that cbor2 decodes itself. The value inside is read instead, as for all other tags.
 _TAGS = (*range(6), 25, *range(28, 38), 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
 
 
@@ -32,7 +32,7 @@ class CborFormat(ObjectFormat):
             file,
             tag_hook=lambda tag, _immutable: tag.value,
             semantic_decoders=dict.fromkeys(_TAGS, inner),
-            str_errors="surrogateescape",  # refused as halves of surrogate pairs are
+            str_errors="surrogateescape",  # refused later, like halves of surrogate pairs
             max_depth=MAX_DEPTH,
         )
         number, end = 0, 0
@@ -43,7 +43,7 @@ class CborFormat(ObjectFormat):
             is_array = not begin and isinstance(value, list)
             items = value if is_array else [value]
             del value  # it may be large
-            for number, item in enumerate(items, number + 1):  # noqa: B020  (the next one goes on)
+            for number, item in enumerate(items, number + 1):  # noqa: B020  (it counts on)
                 yield ParsedValue(f"document {number}", item, (end - begin) // len(items))
             if is_array and file.peek(1):
                 raise ValueError("more bytes follow the end of the array")

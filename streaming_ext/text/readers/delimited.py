@@ -16,12 +16,12 @@ from streaming_ext.text.documents.document_rows import BadRow, DocumentRows
 from streaming_ext.text.documents.files import SourceBytes, Stream, head_of, packed_suffixes
 from streaming_ext.text.documents.source_format import LOOK_BYTES, Names, Table, TableFormat
 
-_BLOCK_BYTES = 2**25  # that are parsed at once; a row takes no more
+_BLOCK_BYTES = 2**25  # that are parsed at once; no row may be longer
 _TYPES = {"number": pa.float64(), "boolean": pa.bool_()}  # of columns that `--where` compares
 
 
 class CsvFormat(TableFormat):
-    """Files of cells with commas between; an empty cell holds nothing, unless it is quoted."""
+    """Files of cells with commas between them; an empty cell is null, unless it is quoted."""
 
     name = "csv"
     suffixes = packed_suffixes(".csv")
@@ -75,7 +75,7 @@ class CsvFormat(TableFormat):
 
 
 class TsvFormat(CsvFormat):
-    """Files of cells with tabs between, quoted as those of CSV."""
+    """Files of cells with tabs between them, quoted as in CSV."""
 
     name = "tsv"
     suffixes = packed_suffixes(".tsv")
@@ -83,9 +83,9 @@ class TsvFormat(CsvFormat):
 
 
 class _MarkedLines:
-    """A stream with one more line: no row of the table, unless a quote is open at the end.
+    """A stream with one more line: not a row of the table, unless a quote is open at the end.
 
-    No chunk ends with a carriage return: Arrow drops a line feed that begins the next one then.
+    No chunk ends with a carriage return: Arrow would drop a line feed that begins the next chunk.
     """
 
     closed = False
@@ -95,7 +95,7 @@ class _MarkedLines:
         self._rest, self._last, self._over = b"", b"\n", False
 
     def read(self, size: int) -> bytes:
-        """The next bytes."""
+        """Read the next bytes."""
         while not self._over and len(self._rest) < size:
             data = self._stream.read(size - len(self._rest))
             self._last, self._over = data[-1:] or self._last, not data
@@ -107,7 +107,7 @@ class _MarkedLines:
 
 
 def _typed(batch: pa.RecordBatch, schema: pa.Schema, first: int, fraction: float) -> Table:
-    """Rows from `first` on with cells as the types of a schema; a row with another is bad."""
+    """Cast the cells of rows from `first` on to the types of a schema; mark other rows as bad."""
     columns, bad = [], {}
     for name, cells in zip(batch.schema.names, batch.columns, strict=True):
         columns.append(cast_if_possible(cells, schema.field(name).type))

@@ -1,8 +1,8 @@
-"""JSON Lines: an object a line, plain or packed; and `.json` files, which may be one array instead.
+"""JSON Lines, one object per line, plain or packed; and `.json` files, which may be an array.
 
-A row is a line, a blank one holds no text. Arrow's parser reads a block of lines at once,
-but only a block in which nothing is unusual. The lines of other blocks are read one by one, and the
-bad ones are named.
+A row is a line; a blank line holds no text. Arrow's parser reads a block of lines at once, but only
+if nothing in the block is unusual. The lines of other blocks are read one by one, so that messages
+name the bad ones.
 
 A line begins at byte 0 and after each newline. Of 10 bytes, with lines that begin at 0, 3 and 8:
 
@@ -56,7 +56,7 @@ from streaming_ext.text.documents.objects import (
 from streaming_ext.text.documents.source_format import FileBlock, ObjectFormat
 
 _NEWLINE = ord("\n")
-_TAIL_BYTES = 2**16  # read at once to find the end of a line
+_TAIL_BYTES = 2**16  # that are read at once to find the end of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,9 @@ class LineBlock:
     """Some consecutive lines.
 
     Attributes:
-        data: their bytes.
+        data: the bytes of the lines.
         starts, ends: the bounds of each line in `data`, without its newline: (lines,).
-        first_line: number of the first one, from 0.
+        first_line: the number of the first line, from 0.
         offset: the offset of `data` in the stream.
     """
 
@@ -81,12 +81,12 @@ class LineBlock:
 
     @property
     def too_long(self) -> Ints:
-        """Lines that no text is as long as; `data` may lack them."""
+        """Lines that are longer than any text may be; `data` may lack them."""
         return np.flatnonzero(self.ends - self.starts > MAX_TEXT_BYTES)
 
 
 def line_blocks(stream: Stream, block_bytes: int) -> Iterator[LineBlock]:
-    """All lines of a stream, in blocks of about `block_bytes`; a longer line is a block alone."""
+    """Yield all lines in blocks of about `block_bytes`; a longer line is a block of its own."""
     line = offset = 0
     for data, size in _complete_lines(stream, block_bytes):
         ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
@@ -109,8 +109,8 @@ def line_blocks(stream: Stream, block_bytes: int) -> Iterator[LineBlock]:
 
 
 def _complete_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Blocks of lines and their size; of a line that is too long its size alone, in bytes."""
-    held: list[bytes] = []  # of a line without an end yet, unless it is too long
+    """Yield blocks of lines and their sizes in bytes; a line that is too long has only a size."""
+    held: list[bytes] = []  # a line whose end is not read yet, unless it is too long
     size = 0
     while data := stream.read(block_bytes):
         if size > MAX_TEXT_BYTES and (end := data.find(b"\n") + 1):
@@ -128,7 +128,7 @@ def _complete_lines(stream: Stream, block_bytes: int) -> Iterator[tuple[bytes, i
 
 
 def line_from(file: SourceBytes, at: int) -> int:
-    """Find the first line that begins at a byte or later."""
+    """Find the first line that begins at or after a byte."""
     begin = at - 1
     while 0 <= begin < file.size:
         data = file.read(begin, min(begin + _TAIL_BYTES, file.size))
@@ -138,16 +138,16 @@ def line_from(file: SourceBytes, at: int) -> int:
     return at and file.size
 
 
-_BLOCK_BYTES = 4 * 2**20  # of a file that is not packed: a block for a sample
-_READ_BYTES = 2**20  # of lines that are read one by one
-_SMALL = 2**15  # bytes of a block: Arrow's parser takes half a millisecond to start
+_BLOCK_BYTES = 4 * 2**20  # the size of a block for samples, in a file that is not packed
+_READ_BYTES = 2**20  # that are read at once if lines are parsed one by one
+_SMALL = 2**15  # bytes of a block; Arrow's parser needs half a millisecond to start
 _OPEN, _CLOSE, _RETURN = b"{}\r"
 _KEPT: dict[type, pa.DataType] = {bool: pa.bool_(), int: pa.float64(), float: pa.float64()}
 _BLANK: dict[str, Any] = {}
 
 
 class JsonLinesFormat(ObjectFormat):
-    """Files of an object a line."""
+    """Files with one object per line."""
 
     name = "jsonl"
     suffixes = packed_suffixes(".jsonl", ".ndjson")
@@ -164,7 +164,7 @@ class JsonLinesFormat(ObjectFormat):
             yield from (one for one in _values(block, stream) if one.value is not _BLANK)
 
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.documents`; messages name line and byte."""
+        """See `SourceFormat.documents`; messages name the line and the byte."""
         with self.stream(rows.file, rows.span) as stream:
             for block in line_blocks(stream, rows.batch_bytes):
                 columns = _at_once(block, rows.options) if len(block.data) > _SMALL else None
@@ -172,7 +172,7 @@ class JsonLinesFormat(ObjectFormat):
                     yield from batches_of_values(_values(block, stream), rows, stream)
                     continue
                 positions = block.starts + (stream.origin + block.offset)
-                del block  # before the texts are used: a line may be large
+                del block  # before the texts are used, since a line may be large
                 yield from rows.batches(columns, stream.fraction, (), positions)
 
     def can_be_cut(self, file: SourceBytes) -> bool:
@@ -196,7 +196,7 @@ class JsonLinesFormat(ObjectFormat):
 
 
 def _values(block: LineBlock, stream: Stream) -> Iterator[ParsedValue]:
-    """The value of each line, or its fault; `_BLANK` for a line that holds nothing."""
+    """Yield the value of each line, or its fault; `_BLANK` for a blank line."""
     origin = f" from byte {stream.origin} on" if stream.origin else ""
     begin = stream.origin + block.offset
     too_long = {*block.too_long.tolist()}
@@ -211,14 +211,14 @@ def _values(block: LineBlock, stream: Stream) -> Iterator[ParsedValue]:
 
 
 def _at_once(block: LineBlock, options: ReadOptions) -> list[pa.Array] | None:
-    """The columns of each line, null for none; None if Arrow may read the lines differently."""
+    """Return the columns of a block, with nulls; None if Arrow may read the lines differently."""
     if len(block.too_long) or (block.ends == block.starts).any():
         return None
     data = np.frombuffer(block.data, np.uint8)
     lasts = block.ends - 1
     lasts = lasts - (data[lasts] == _RETURN)
     if not ((data[block.starts] == _OPEN) & (data[lasts] == _CLOSE)).all():
-        return None  # else no line could hold two objects, and none could continue in the next
+        return None  # a line may hold two objects, or continue in the next line
     schema = None if _any_too_deep(block) else _schema(block, options)
     if schema is None:
         return None
@@ -248,13 +248,13 @@ def _any_too_deep(block: LineBlock) -> bool:
 
 
 def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
-    """A field for each name and, if it is a path, the one at its end; None for contradictions.
+    """Return fields for each name, and for the path it may be; None if these contradict each other.
 
     The first line decides the type of a column that is kept.
     """
     fields, first = [], None
     for column, kind in wanted_columns(options):
-        if kind == "any":  # a column of any type
+        if kind == "any":  # Arrow needs a type
             return None
         if kind == "value" and first is None:
             first = decoded(bytes(block.data[block.starts[0] : block.ends[0]]))
@@ -263,7 +263,7 @@ def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
         fields += [pa.schema([_field(path, own)]) for path in ([column], column.split("."))]
     try:
         return pa.unify_schemas(fields, promote_options="permissive")
-    except pa.ArrowTypeError:  # a value, and a path that leads through it
+    except pa.ArrowTypeError:  # one name is a value, and another is a path through it
         return None
 
 
@@ -273,7 +273,7 @@ def _field(path: Sequence[str], kind: pa.DataType) -> pa.Field:
 
 
 def _column(table: pa.Table, column: str) -> pa.Array:
-    """The field of this name, else the field at the end of the path."""
+    """Return the field of this name, with the field at the end of the path in place of nulls."""
     values = table.column(column)
     head, *path = column.split(".")
     if path:
@@ -281,15 +281,15 @@ def _column(table: pa.Table, column: str) -> pa.Array:
     return values.combine_chunks()
 
 
-_HEAD_BYTES = 2**12  # in which the first character is
-_CHUNK_BYTES = 2**20  # of an array, read at once
+_HEAD_BYTES = 2**12  # that are searched for the first character
+_CHUNK_BYTES = 2**20  # of an array, that are read at once
 _MARK = codecs.BOM_UTF8.decode("latin-1")
 _SEPARATOR = re.compile(r"[ \t\r\n]*([\[\],]?)[ \t\r\n]*")
-_LONGEST_WORD = 16  # characters that an error may lie before the end of a text that is cut
+_LONGEST_WORD = 16  # an error may lie this many characters before the end of a text that is cut
 
 
 class JsonFormat(JsonLinesFormat):
-    """`.json` files: the first character decides what each is."""
+    """`.json` files: the first character of a file says if it is an array or lines."""
 
     name = "json"
     suffixes = packed_suffixes(".json")
@@ -302,7 +302,7 @@ class JsonFormat(JsonLinesFormat):
         return super().values(stream, options)
 
     def documents(self, rows: DocumentRows) -> Iterator[DocumentBatch]:
-        """See `SourceFormat.documents`; a span is of lines."""
+        """See `SourceFormat.documents`; a span is a span of lines."""
         is_array = rows.span is None and _is_array(rows.file)
         return (ObjectFormat if is_array else JsonLinesFormat).documents(self, rows)
 
@@ -316,21 +316,21 @@ def _is_array(file: SourceBytes) -> bool:
 
 
 def _array_values(stream: Stream) -> Iterator[ParsedValue]:
-    """The values of the array that a stream consists of.
+    """Yield the values of the array that a stream consists of.
 
-    The end of each is found in the file as Latin-1, in which a byte is a character. Then each is
-    decoded alone: bytes that are no UTF-8 and too deep a nesting cost no other value.
+    Latin-1 has one character per byte. So the end of each value is found in the file as Latin-1,
+    and each value is then decoded alone: one with invalid UTF-8 or too deep nesting costs no other.
 
     Raises:
-        ValueError: the stream is no array, damaged or cut short.
+        ValueError: the stream is not an array, is damaged, or is cut short.
     """
     array, number = _ArrayText(stream), 0
-    array.separator()  # the bracket that opens it
+    array.separator()  # skips the bracket that opens the array
     after = array.separator() if array.is_at("]") else ","
     while after == ",":
         number, data = number + 1, array.value()
         yield ParsedValue(f"document {number}", decoded(data), len(data))
-        del data  # before the next is read: it may be large
+        del data  # before the next value is read, since it may be large
         after = array.separator()
     if after != "]":
         raise ValueError("expected ',' or ']' after a value")
@@ -339,7 +339,7 @@ def _array_values(stream: Stream) -> Iterator[ParsedValue]:
 
 
 class _ArrayText:
-    """The text of an array, of which no more is held than a value and a chunk."""
+    """The text of an array, of which only a value and a chunk are in memory."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream, self._text, self._at = stream, "", 0
@@ -348,19 +348,19 @@ class _ArrayText:
         self._text = self._text.removeprefix(_MARK)
 
     def is_at(self, expected: str) -> bool:
-        """Say whether the next character is this one; an empty one is the end."""
+        """Return whether the next character is this one; an empty one stands for the end."""
         return self._text[self._at : self._at + 1] == expected
 
     def separator(self) -> str:
-        """The next bracket or comma, without the white space around it; none if there is none."""
+        """Skip the next bracket or comma and the white space around it; return it, or nothing."""
         while True:
-            found = next(_SEPARATOR.finditer(self._text, self._at))  # it matches everywhere
+            found = next(_SEPARATOR.finditer(self._text, self._at))  # the pattern matches anywhere
             if found.end() < len(self._text) or not self._more():
                 self._at = found.end()
                 return found[1]
 
     def value(self) -> bytes:
-        """The bytes of the next value."""
+        """Read the bytes of the next value."""
         while True:
             try:
                 end = DECODER.raw_decode(self._text, self._at)[1]
@@ -374,7 +374,7 @@ class _ArrayText:
                     return data
 
     def _more(self) -> bool:
-        """Read at least as much again as is left, and drop what is used; False at the end."""
+        """Read at least as much as is left, and drop what is used; return False at the end."""
         left = self._text[self._at :]
         if len(left) > MAX_ITEM_BYTES:
             raise ValueError(f"a value longer than {MAX_ITEM_BYTES} bytes")

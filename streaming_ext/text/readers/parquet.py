@@ -1,7 +1,8 @@
 """Parquet: documents are rows, batches do not depend on the file's size, blocks are row groups.
 
-For spans, a row group begins where it would if the file were plain: at `size * before // total` of
-uncompressed bytes. So the parts of a file are even, and the footer alone decides them.
+For spans, a row group begins where it would begin in a file without compression: at
+`size * before // total` of uncompressed bytes. So the parts of a file are even, and the footer
+alone decides on them.
 
     groups of 30, 10 and 60 bytes in a file of 50: they begin at 0, 15 and 20
 """
@@ -29,8 +30,8 @@ from streaming_ext.text.documents.source_format import (
 )
 
 _READ_BYTES = 2**18
-_TAIL_BYTES = 2**16  # read first for the footer: most are shorter
-_FEWER = 32  # times fewer rows are read at once if memory is short
+_TAIL_BYTES = 2**16  # that are read first for the footer; most footers are shorter
+_FEWER = 32  # divisor of the number of rows per batch if memory is short
 
 
 class ParquetFormat(TableFormat):
@@ -45,11 +46,11 @@ class ParquetFormat(TableFormat):
         return Footer(file).schema
 
     def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
-        """See `TableFormat.tables`; a span is whole row groups."""
+        """See `TableFormat.tables`; a span consists of whole row groups."""
         file, footer = rows.file, Footer(rows.file)
         groups, rows.rows_before, end_row = footer.groups_of(rows.span)
         total = end_row - rows.rows_before
-        # pre-buffered, an open file would keep every column chunk that it has read
+        # With pre-buffering, an open file would keep every column chunk that it has read.
         with pq.ParquetFile(
             open_for_arrow(file, _READ_BYTES),
             page_checksum_verification=True,
@@ -59,24 +60,24 @@ class ParquetFormat(TableFormat):
             at_once = _rows_a_batch(footer, names, rows.batch_bytes, groups)
             for batch in _batches(opened, groups, names, at_once):
                 yield Table(batch, (rows.row + len(batch)) / max(total, 1))
-                del batch  # before the next is read: one may be large
+                del batch  # before the next batch is read, since one may be large
         if rows.row != total:
             raise SourceError(
                 f"{file.name}: {rows.row} rows could be read, its footer promises {total}."
             )
 
     def can_be_cut(self, file: SourceBytes) -> bool:
-        """See `SourceFormat.can_be_cut`: always; a file of one row group has it in one span."""
+        """See `SourceFormat.can_be_cut`: always; one row group lies in one span."""
         return True
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
-        """See `SourceFormat.needed`: the columns of its row groups, and the footer."""
+        """See `SourceFormat.needed`: the columns of the row groups, and the footer."""
         footer = Footer(file)
         chunks = footer.chunks(footer.groups_of(span)[0], footer.names(options))
         return footer.ranges(chunks) or super().needed(file, options, span)
 
     def blocks(self, file: SourceBytes, options: ReadOptions) -> Sequence[FileBlock]:
-        """See `SourceFormat.blocks`: row groups."""
+        """See `SourceFormat.blocks`: a block is a row group."""
         footer = Footer(file)
         names, starts, found = footer.names(options), sorted({*footer.starts}), []
         for span in zip(starts, [*starts[1:], file.size], strict=True):
@@ -90,7 +91,7 @@ class ParquetFormat(TableFormat):
 
 
 class Footer:
-    """The footer of a file.
+    """The footer of a Parquet file.
 
     Attributes:
         metadata: the content of the footer.
@@ -98,10 +99,10 @@ class Footer:
     """
 
     def __init__(self, file: SourceBytes) -> None:
-        """Read the end of a file.
+        """Read the footer at the end of a file.
 
         Raises:
-            SourceError: the file is no whole Parquet file.
+            SourceError: the file is not a whole Parquet file.
         """
         self._name, self.size = file.name, file.size
         with faults(file, "Parquet"):
@@ -111,7 +112,7 @@ class Footer:
                 tail = file.read(self.size - length - 8, self.size)
             self.metadata = pq.read_metadata(pa.BufferReader(tail))
             if length > self.metadata.serialized_size:  # a signature follows
-                # Arrow ends a process that asks where an encrypted column lies.
+                # Arrow ends the process if it is asked for the offset of an encrypted column.
                 raise ValueError("it is encrypted, or signed")
             _ = self.schema
 
@@ -122,13 +123,13 @@ class Footer:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Beginning of each row group, for spans."""
+        """Offset at which each row group begins, for spans."""
         groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
         ends = [*accumulate((max(0, group.total_byte_size) for group in groups), initial=0)]
         return [min(self.size * done // max(1, ends[-1]), self.size - 1) for done in ends[:-1]]
 
     def groups_of(self, span: Span | None) -> tuple[range, int, int]:
-        """The row groups that begin in a span, by default all, and their rows [first, end)."""
+        """Return the row groups that begin in a span (None: all), and their rows [first, end)."""
         count = self.metadata.num_row_groups
         if span is None:
             return range(count), 0, self.metadata.num_rows
@@ -138,14 +139,14 @@ class Footer:
         return range(first, end), rows[first], rows[end]
 
     def names(self, options: ReadOptions) -> Sequence[str]:
-        """The columns that are read, as Arrow names them."""
+        """Return the columns that are read, as Arrow names them."""
         paths = paths_of(self.schema, options, where=self._name)
         return [".".join(path) for path in paths.values() if path]
 
     def chunks(self, groups: Sequence[int], names: Names) -> list[pq.ColumnChunkMetaData]:
-        """Column chunks that are read of some row groups."""
+        """Return the column chunks that are read, of some row groups."""
         paths = [self.metadata.schema.column(n).path for n in range(self.metadata.num_columns)]
-        # Arrow reads all leaves of a column
+        # Arrow reads all leaves of a column.
         leaves = [
             leaf
             for leaf, path in enumerate(paths)
@@ -154,7 +155,7 @@ class Footer:
         return [self.metadata.row_group(group).column(leaf) for group in groups for leaf in leaves]
 
     def ranges(self, chunks: Sequence[pq.ColumnChunkMetaData]) -> tuple[Span, ...] | None:
-        """The ranges of bytes that reading these chunks takes; None if the footer is wrong."""
+        """Return the ranges of bytes that these chunks lie in; None if the footer is wrong."""
         ranges = [(0, 4), (self.size - self.metadata.serialized_size - 8, self.size)]
         for chunk in chunks:
             start = chunk.data_page_offset
@@ -169,9 +170,9 @@ class Footer:
 def _batches(
     opened: pq.ParquetFile, groups: Sequence[int], names: Names, at_once: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of row groups, `at_once` in a batch, fewer if memory is short.
+    """Yield the rows of row groups, `at_once` per batch, fewer if memory is short.
 
-    A page of some bytes may stand for a million copies of a large text.
+    A page of a few bytes may stand for a million copies of a large text.
     """
     done = 0
     while True:

@@ -21,7 +21,7 @@ class PlainTextFormat(ObjectFormat):
     has_records = False
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
-        """See `ObjectFormat.values`: the text stands in the first column."""
+        """See `ObjectFormat.values`: the text is in the first column."""
         data = io.BufferedReader(stream).read(MAX_TEXT_BYTES + 1)
         value: object = BadValueError(TOO_LONG)
         if len(data) <= MAX_TEXT_BYTES:
@@ -32,6 +32,6 @@ class PlainTextFormat(ObjectFormat):
         yield ParsedValue("row 0", value)
 
     def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
-        """See `SourceFormat.check`: it lacks all columns."""
+        """See `SourceFormat.check`: the file lacks all columns."""
         where = f"{file.name}, which is plain text,"
         return {name: missing(where, name, (), kind) for name, kind in options.compared.items()}

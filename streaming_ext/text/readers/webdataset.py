@@ -1,6 +1,6 @@
 """WebDataset: tars of samples; a document is a sample's `.txt`, or a field of its `.json`.
 
-A sample is the members next to each other whose paths are the same up to the first dot of the name.
+A sample consists of adjacent members whose paths are the same up to the first dot of the name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +22,7 @@ class WebDatasetFormat(ObjectFormat):
     name = "webdataset"
     suffixes = packed_suffixes(".tar")
     has_records = False
-    look_bytes = 2**24  # images and the like included
+    look_bytes = 2**24  # room for members such as images
 
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:
         """See `ObjectFormat.values`."""
@@ -31,11 +31,11 @@ class WebDatasetFormat(ObjectFormat):
             value = _document(sample, options)
             size = sum(len(member.data or b"") for _, member in sample)
             yield ParsedValue(f"sample {key!r}", value, size)
-            del value, sample  # they may be large
+            del value, sample  # since they may be large
 
 
 def _keyed_members(stream: Stream) -> Iterator[tuple[str, str, Member]]:
-    """The members of samples, each after the key of its sample and its ending there."""
+    """Yield the members of samples, each after the key of its sample and its ending."""
     for member in tar_members(stream, (".txt", ".json")):
         folder, slash, base = member.name.rpartition("/")
         stem, dot, ending = base.partition(".")
@@ -44,7 +44,7 @@ def _keyed_members(stream: Stream) -> Iterator[tuple[str, str, Member]]:
 
 
 def _document(sample: Sequence[tuple[str, Member]], options: ReadOptions) -> object:
-    """The fields of a sample, or its fault; its `.json` is decoded only if a column needs it."""
+    """Return a sample's fields or fault; its `.json` is decoded only if a column needs it."""
     texts: dict[str, bytes] = {}
     for ending, member in sample:
         if ending in ("txt", "json"):

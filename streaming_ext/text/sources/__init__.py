@@ -1,4 +1,4 @@
-"""Source files: what each one is, how they are listed and how their bytes are read."""
+"""Source files, their listing, and access to their bytes."""
 
 from streaming_ext.text.sources.source_file import SourceFile, by_numbers, is_remote
 

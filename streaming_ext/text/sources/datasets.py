@@ -1,4 +1,4 @@
-"""Datasets among the sources: no file of a dataset is a source of another one."""
+"""Datasets among the sources: no file of a dataset is a source of another dataset."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ from streaming_ext.text.sources.source_file import SourceFile, is_remote
 
 
 def is_dataset(folder: str) -> bool:
-    """Say whether a folder, a path or a URL, is a dataset, published or started.
+    """Return whether a folder, given as a path or URL, is a dataset, published or started.
 
     Raises:
         StorageError: a server does not answer.
@@ -38,17 +38,17 @@ def is_dataset(folder: str) -> bool:
                     return True
     except NewerVersionError:
         return True
-    except (CorruptDatasetError, SourceError, UsageError):  # of something else, or none
+    except (CorruptDatasetError, SourceError, UsageError):  # a file of something else, or none
         return False
     except StorageError as error:
         if error.transient:
             raise
-        return False  # what may not be read cannot be known
+        return False  # access is refused, so the content is not known
     return False
 
 
 def made_by_datasets() -> Callable[[SourceFile], bool]:
-    """Says which files a dataset is made of, wherever it lies, whichever pattern names them."""
+    """Return a test for files of datasets, wherever they lie, whichever pattern names them."""
     known = cache(is_dataset)
     real = cache(os.path.realpath)
 
@@ -63,10 +63,10 @@ def made_by_datasets() -> Callable[[SourceFile], bool]:
 
 
 def require_apart(output: str, patterns: Iterable[str]) -> None:
-    """Refuse a new output whose files its own sources, which are patterns, would name.
+    """Refuse a new output if the patterns of its own sources would match its files.
 
     Raises:
-        UsageError: naming the pattern.
+        UsageError: a pattern matches; the message names it.
     """
     names = [f"{_plain(output)}/{path}" for path in (documents_path(0), record_path(0))]
     for pattern in patterns:
@@ -78,7 +78,7 @@ def require_apart(output: str, patterns: Iterable[str]) -> None:
 
 
 def _plain(location: str) -> str:
-    """A URL, or an absolute path with all links followed, as far as there are no wildcards."""
+    """Return a URL, or an absolute path in which links are followed up to the first wildcard."""
     if is_remote(location) and not location.startswith("file://"):
         return location.rstrip("/")
     path = str(local_path(location.removeprefix("file://")).absolute())
@@ -89,7 +89,7 @@ def _plain(location: str) -> str:
 
 
 def _any_matches(names: list[str], pattern: str) -> bool:
-    """Say whether a pattern names one of some files, or a folder above them."""
+    """Return whether a pattern names one of some files, or a folder above them."""
     try:
         return any(
             matching(names, one, lambda name: True, each=False)

@@ -8,11 +8,11 @@ from streaming_ext.text.sources.source_file import SourceFile
 
 
 def files_of(pattern: str, takes: Takes) -> list[SourceFile]:
-    """The files of one pattern.
+    """Find the files of one pattern.
 
     Args:
         pattern: a path or URL, with or without wildcards.
-        takes: a function that says whether a file in a folder is a source, by its name.
+        takes: a function that returns whether a file in a folder is a source, by its name.
 
     Raises:
         UsageError: the scheme is not supported.

@@ -25,7 +25,7 @@ _URL = re.compile(
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _ABOUT_THE_DATASET = {"README.md", ".gitattributes"}  # at the root: sources only if named
 _SAMPLE = re.compile(r"sample-(?P<folder>\w[\w.-]*)")
-_PAGE = 1000  # files of a page of a listing
+_PAGE = 1000  # files per page of a listing
 
 
 class _Repository(NamedTuple):
@@ -35,7 +35,7 @@ class _Repository(NamedTuple):
     commit: str
 
     def source(self, path: str, size: int, blob: str, sha256: str | None) -> SourceFile:
-        """A file of it."""
+        """Return a file of the repository as a source."""
         version = f"sha256:{sha256}" if sha256 else f"git:{blob}"
         url = f"hf://datasets/{self.name}@{self.commit}/{path}"
         return SourceFile(url=url, size=size, version=version)
@@ -57,11 +57,11 @@ def _parsed(url: str) -> re.Match[str]:
 
 
 def list_files(url: str, takes: Takes) -> list[SourceFile]:
-    """The files that an hf:// URL with or without wildcards names.
+    """List the files that an hf:// URL with or without wildcards names.
 
     Raises:
-        UsageError: it is no URL of a dataset; the revision or file does not exist.
-        StorageError: the dataset does not exist or is hidden, the server does not answer.
+        UsageError: the URL names no dataset, or the revision or file does not exist.
+        StorageError: the dataset does not exist or is hidden, or the server does not answer.
     """
     match = _parsed(url)
     repository, _ = _pin(match["repo"], match["revision"] or "main")
@@ -69,18 +69,18 @@ def list_files(url: str, takes: Takes) -> list[SourceFile]:
 
 
 def list_configuration(name: str, config: str | None, takes: Takes) -> list[SourceFile]:
-    """The files of one configuration of a dataset, as its README's metadata says.
+    """List the files of one configuration of a dataset, as the metadata of its README says.
 
     Raises:
-        UsageError: it has no such configuration, or does not say which files it holds.
-        StorageError: the dataset does not exist or is hidden, the server does not answer.
+        UsageError: the dataset has no such configuration, or does not say which files it holds.
+        StorageError: the dataset does not exist or is hidden, or the server does not answer.
     """
     name, _, revision = name.partition("@")
     repository, configs = _pin(name, revision or "main")
     wanted = config or "default"
     patterns = _patterns_of(configs, wanted)
     if not patterns:
-        # The layout of FineWeb and FineWeb-Edu, if the metadata is not at hand.
+        # The layout of FineWeb and FineWeb-Edu serves if the metadata is not available.
         sample = _SAMPLE.fullmatch(wanted)
         patterns = ["data/"] if wanted == "default" else []
         if sample is not None:
@@ -99,7 +99,7 @@ def list_configuration(name: str, config: str | None, takes: Takes) -> list[Sour
 
 
 def _patterns_of(configs: list[dict[str, Any]], wanted: str) -> list[str]:
-    """The paths of a configuration's files: of its train split, if it has one."""
+    """Return the paths of a configuration's files, or of its train split's if it has one."""
     files = [config.get("data_files") for config in configs if config.get("config_name") == wanted]
     entries = _listed(files[0]) if files else []
     splits = [entry for entry in entries if isinstance(entry, dict)]
@@ -113,7 +113,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _pin(name: str, revision: str) -> tuple[_Repository, list[dict[str, Any]]]:
-    """The repository at the commit that a revision is now, and its configurations."""
+    """Return the repository at the present commit of a revision, and its configurations."""
     if _offline():
         return _Repository(name, _cached_snapshot(name, revision).name), []
     from huggingface_hub import HfApi
@@ -156,7 +156,7 @@ def _list(
 
 
 def _files(repository: _Repository, pattern: str) -> dict[str, SourceFile]:
-    """The file that a pattern names, or every file below the folder that it begins with."""
+    """List the file that a pattern names, or all files below the folder that it begins with."""
     from huggingface_hub import HfApi
     from huggingface_hub.hf_api import RepoFile
 
@@ -189,7 +189,7 @@ def _files(repository: _Repository, pattern: str) -> dict[str, SourceFile]:
 
 
 class HubReader(WebReader):
-    """Reads one file of the Hub at the commit that its URL names."""
+    """A reader of one file of the Hub, at the commit that its URL names."""
 
     def __init__(self, source: SourceFile) -> None:
         from huggingface_hub import HfApi
@@ -206,7 +206,7 @@ class HubReader(WebReader):
 
 
 def cached_file(source: SourceFile) -> Path | None:
-    """The path of a file in the Hub's cache on this machine; None if the cache lacks it."""
+    """Return the path of a file in the Hub's cache on this machine; None if the cache lacks it."""
     from huggingface_hub import try_to_load_from_cache
 
     match = _parsed(source.url)
@@ -234,7 +234,7 @@ def _cached_snapshot(name: str, revision: str) -> Path:
 
 
 def _cached_files(repository: _Repository) -> dict[str, SourceFile]:
-    """The files of a commit in the local cache, as the Hub would list them."""
+    """List the files of a commit in the local cache, as the Hub would list them."""
     root = _cached_snapshot(repository.name, repository.commit)
     files = {}
     for file in sorted(root.rglob("*")):

@@ -1,4 +1,4 @@
-"""Source files on a disk: from patterns to paths, and whether a file is still as listed."""
+"""Source files on disk: listing by patterns, and a check that a file is still as listed."""
 
 import glob
 import os
@@ -15,7 +15,7 @@ from streaming_ext.text.sources.source_file import SourceFile
 
 
 def match_local(pattern: str, takes: Takes) -> list[SourceFile]:
-    """The files that a path or pattern names.
+    """List the files that a path or pattern names.
 
     Raises:
         UsageError: a file cannot be opened or read twice, or the pattern is empty.
@@ -24,14 +24,14 @@ def match_local(pattern: str, takes: Takes) -> list[SourceFile]:
         raise UsageError("A source is empty. Is a variable of the shell not set?")
     try:
         return [_listed(path) for path in _match(pattern, takes)]
-    # a dangling link, no permission, a zero byte
+    # A link may dangle, a permission be missing, or a name hold a zero byte.
     except (OSError, ValueError) as error:
         raise UsageError(f"{pattern}: {error}.") from error
 
 
 def _listed(path: Path) -> SourceFile:
     if ".." in path.parts:
-        path = path.resolve()  # a link may come before it
+        path = path.resolve()  # a link may come before `..`
     state = path.stat()
     if not stat.S_ISREG(state.st_mode):
         raise UsageError(
@@ -56,7 +56,7 @@ def _glob(pattern: str, takes: Takes) -> Iterator[Path]:
 
     @cache
     def in_progress(folder: Path) -> bool:
-        """Say whether a folder holds work in progress, unless the user named it."""
+        """Return whether a folder holds work in progress, unless the user named it."""
         return folder not in {named, folder.parent} and (
             (folder / SCRATCH_MARK).exists() or in_progress(folder.parent)
         )
@@ -71,7 +71,7 @@ def _glob(pattern: str, takes: Takes) -> Iterator[Path]:
 
 
 def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
-    """The files below a folder that are sources, links followed, hidden ones left out."""
+    """Find the sources below a folder; links are followed, hidden files are left out."""
     found, seen = [], set()
 
     def refuse(error: OSError) -> None:
@@ -79,7 +79,7 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
 
     for parent, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         real = os.path.realpath(parent)
-        is_loop = real in seen  # a link to a folder above
+        is_loop = real in seen  # through a link to a folder above
         seen.add(real)
         if is_loop or (SCRATCH_MARK in names and parent != str(folder)):  # work in progress
             folders.clear()
@@ -90,10 +90,10 @@ def _source_files_in(folder: Path, takes: Takes) -> list[Path]:
 
 
 def require_as_listed(source: SourceFile) -> None:
-    """Refuse a file of this machine that changed since it was listed.
+    """Refuse a file of this machine that has changed since it was listed.
 
     Raises:
-        SourceError: it is gone, or another one.
+        SourceError: the file is gone, or has changed.
     """
     try:
         state = Path(source.url).stat()

@@ -16,17 +16,17 @@ _AT_ONCE = 4  # chunks requested before they are needed
 
 
 def list_objects(pattern: str, takes: Takes) -> list[SourceFile]:
-    """The objects that a URL with or without wildcards names; one listing."""
+    """List the objects that a URL with or without wildcards names, in one listing."""
     bucket, key = bucket_of(pattern)
-    # Without wildcards it may be a file or a folder: listing the prefix itself shows both, while
-    # a listing of the folder above may be long.
+    # Without wildcards, the URL may name a file or a folder. A listing of the prefix itself shows
+    # both, while a listing of the folder above may be long.
     base = f"{folder_of(key)}/".lstrip("/") if is_pattern(key) else key
     found = list_prefix(bucket, base)
     return [found[name] for name in matching(found, key, takes)]
 
 
 def list_prefix(bucket: Bucket, prefix: str) -> dict[str, SourceFile]:
-    """The objects whose keys begin with a prefix, by key."""
+    """List the objects whose keys begin with a prefix, by key."""
     url = f"{bucket.scheme}://{bucket.name}"
     return {
         key: SourceFile(url=f"{url}/{key}", size=info.size, version=info.version)
@@ -35,10 +35,10 @@ def list_prefix(bucket: Bucket, prefix: str) -> dict[str, SourceFile]:
 
 
 def bucket_of(url: str) -> tuple[Bucket, str]:
-    """The bucket and the key of a source's URL.
+    """Return the bucket and the key of a source's URL.
 
     Raises:
-        UsageError: it names no bucket, or leads out of it.
+        UsageError: the URL names no bucket, or leads out of it.
     """
     # A key is taken literally: it may hold '?', '#' and empty names between slashes.
     scheme, _, path = url.partition("://")
@@ -50,21 +50,21 @@ def bucket_of(url: str) -> tuple[Bucket, str]:
 
 
 class ObjectReader:
-    """Reads one object in ranges, as long as it is the one that was listed."""
+    """A reader of ranges of one object, as long as the object is as listed."""
 
     def __init__(self, source: SourceFile) -> None:
         self._source = source
         self._bucket, self._key = bucket_of(source.url)
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end)."""
+        """Read the bytes [start, end)."""
         version = self._source.version
         return self._as_listed(
             lambda: self._bucket.read(self._key, span=(start, end), version=version)
         )
 
     def stream(self, start: int) -> Iterator[bytes]:
-        """All bytes from `start` on."""
+        """Yield all bytes from `start` on."""
         size = self._source.size
         yield from mapped_ahead(
             lambda first: self.read(first, min(first + _CHUNK_BYTES, size)),
@@ -73,7 +73,7 @@ class ObjectReader:
         )
 
     def headers(self) -> Mapping[str, str]:
-        """The headers that may hold hashes of the object."""
+        """Return the headers that may hold hashes of the object."""
         try:
             return self._as_listed(
                 lambda: self._bucket.ask(
@@ -83,13 +83,13 @@ class ObjectReader:
         except StorageError as error:
             if error.transient:
                 raise
-            return {}  # this may be forbidden though reading is not
+            return {}  # headers may be forbidden though reading is not
 
     def _as_listed(self, request: Callable[[], Result]) -> Result:
-        """A request to the version that was listed.
+        """Make a request for the version that was listed.
 
         Raises:
-            SourceError: the object is gone, or another one.
+            SourceError: the object is gone, or has changed.
         """
         try:
             return request()

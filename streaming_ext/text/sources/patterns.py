@@ -9,22 +9,22 @@ from fsspec.utils import glob_translate
 from streaming_ext.base.errors import UsageError
 
 Match = TypeVar("Match")
-Takes = Callable[[str], bool]  # whether a file of this name, in a folder, is a source
+Takes = Callable[[str], bool]  # returns whether a file of this name, in a folder, is a source
 
-MOST_NAMES = 100_000  # that the braces of one pattern may expand to
+MOST_NAMES = 100_000  # to which the braces of one pattern may expand
 _GLOB = re.compile(r"[*?\[{]")
 
 
 def is_pattern(text: str) -> bool:
-    """Say whether a name holds wildcards or braces."""
+    """Return whether a name holds wildcards or braces."""
     return bool(_GLOB.search(text))
 
 
 def alternatives(pattern: str) -> list[str]:
-    """The names that the braces of a pattern expand to; the pattern alone if it has none.
+    """Expand the braces of a pattern to names; a pattern without braces stays alone.
 
     Raises:
-        UsageError: they are too many.
+        UsageError: there are too many names.
     """
     if "{" not in pattern:
         return [pattern]
@@ -41,16 +41,16 @@ def alternatives(pattern: str) -> list[str]:
 def find_each(
     pattern: str, find: Callable[[str], Iterable[Match]], *, each: bool = True
 ) -> list[Match]:
-    """All that `find` returns for the alternatives of a pattern.
+    """Return all that `find` returns for the alternatives of a pattern.
 
     Args:
-        pattern: with or without braces.
-        find: returns the matches of one alternative.
-        each: require matches of all alternatives, if any has some: a missing file among many
-            would go unnoticed.
+        pattern: a pattern with or without braces.
+        find: a function that returns the matches of one alternative.
+        each: true to require matches of every alternative if any has some; otherwise a missing
+            file among many would go unnoticed.
 
     Raises:
-        UsageError: naming the first alternative without matches.
+        UsageError: an alternative has no matches; the message names the first one.
     """
     found, missing = list[Match](), list[str]()
     for one in alternatives(pattern):
@@ -68,23 +68,23 @@ def find_each(
 
 
 def folder_of(pattern: str) -> str:
-    """The deepest folder that holds all matches of a pattern, without a slash at its end."""
+    """Return the deepest folder that holds all matches of a pattern, without a slash at its end."""
     return _GLOB.split(pattern, maxsplit=1)[0].rpartition("/")[0]
 
 
 def matching(names: Iterable[str], pattern: str, takes: Takes, *, each: bool = True) -> list[str]:
-    """The names that a pattern selects: itself, a folder's source files, or all that match.
+    """Return the names that a pattern selects: itself, a folder's sources, or all that match.
 
     Args:
         names: the names of all files.
         pattern: a name, or one with wildcards and braces.
-        takes: a function that says whether a file in a folder is a source.
+        takes: a function that returns whether a file in a folder is a source.
         each: see `find_each`.
 
     Raises:
-        UsageError: a name is missing, braces expand to too many, or `**` is part of a name.
+        UsageError: a name is missing, braces expand to too many names, or `**` is part of a name.
     """
-    known = dict.fromkeys(names)  # in order, and quick to search
+    known = dict.fromkeys(names)  # keeps the order, and is quick to search
 
     def find(one: str) -> Iterable[str]:
         if one in known:

@@ -10,23 +10,23 @@ from streaming_ext.text.sources.source_file import SourceFile
 
 
 class Reader(Protocol):
-    """One remote file."""
+    """A reader of one remote file."""
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end)."""
+        """Read the bytes [start, end)."""
         ...
 
     def stream(self, start: int) -> Iterator[bytes]:
-        """All bytes from `start` on."""
+        """Yield all bytes from `start` on."""
         ...
 
     def headers(self) -> Mapping[str, str]:
-        """The headers that may hold hashes of the whole file, in lower case."""
+        """Return the headers that may hold hashes of the whole file, in lower case."""
         ...
 
 
 def open_reader(source: SourceFile) -> Reader:
-    """A reader of a remote file, by the scheme of its URL."""
+    """Open a reader of a remote file, by the scheme of its URL."""
     scheme = source.url.partition("://")[0]
     if scheme == "hf":
         from streaming_ext.text.sources.hub import HubReader
@@ -53,12 +53,12 @@ class SourceFileBytes:
         return open_reader(self._source)
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end).
+        """Read the bytes [start, end).
 
         Raises:
             SourceError: the file is gone or shorter than listed.
             StorageError: a server refuses or does not answer.
-            UsageError: it is a pointer of Git LFS.
+            UsageError: the file is a pointer of Git LFS.
         """
         local = self._source.local_path
         if local is not None:

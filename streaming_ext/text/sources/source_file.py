@@ -10,12 +10,12 @@ class SourceFile:
     """One file as it was listed; part numbers follow the sorted order of `url`.
 
     Attributes:
-        url: absolute path of a local file, or a URL; one of the Hub holds the commit.
+        url: the absolute path of a local file, or a URL; a URL of the Hub holds the commit.
         size: the size of the file in bytes.
-        version: pins the content of a remote file: `sha256:`, `git:`, `etag:`, ...; None for a
-            local one, which is hashed when it is read.
-        beside: pins other files that a remote one is read with, if there are any.
-        modified: when a local one was last modified, in nanoseconds since 1970.
+        version: the pin of a remote file's content: `sha256:`, `git:`, `etag:`, ...; None for a
+            local file, which is hashed when it is read.
+        beside: the pin of other files that a remote file is read with, if there are any.
+        modified: the time at which a local file was modified, in nanoseconds since 1970.
     """
 
     url: str
@@ -26,12 +26,12 @@ class SourceFile:
 
     @property
     def name(self) -> str:
-        """Short name for people."""
+        """Short name for display."""
         return self.url.rsplit("/", 1)[-1]
 
     @property
     def pin(self) -> str | None:
-        """Pins a remote file and those that it is read with; None for a local one."""
+        """Pin of a remote file and of the files that it is read with; None for a local file."""
         return f"{self.version} beside:{self.beside}" if self.beside else self.version
 
     @property
@@ -41,16 +41,16 @@ class SourceFile:
 
     @property
     def local_path(self) -> Path | None:
-        """Its path on this machine; None if it must be fetched."""
+        """Path on this machine; None if the file must be fetched."""
         return None if self.remote else Path(self.url)
 
 
 def is_remote(url: str) -> bool:
-    """Say whether a source's URL is not a path of this machine."""
+    """Return whether a source's URL is not a path of this machine."""
     return "://" in url
 
 
 def by_numbers(url: str) -> tuple[tuple[str | int, ...], str]:
-    """A key that sorts names by the numbers in them: `chunk-0-2` before `chunk-0-10`."""
+    """Return a key that sorts names by their numbers: `chunk-0-2` before `chunk-0-10`."""
     words = re.split(r"(\d+)", url)
     return tuple(int(word) if word.isdigit() else word for word in words), url

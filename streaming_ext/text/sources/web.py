@@ -22,7 +22,7 @@ from streaming_ext.text.sources.source_file import SourceFile
 Result = TypeVar("Result")
 
 _LISTED_AT_ONCE = 16
-# Requests the hashes that stores and other servers send only on request.
+# Headers that ask for hashes; stores and other servers send these only on request.
 _WANT_HASHES = {
     "Want-Repr-Digest": "sha-256=1, md5=1",
     "x-amz-checksum-mode": "ENABLED",
@@ -30,7 +30,7 @@ _WANT_HASHES = {
 
 
 def client() -> httpx.Client:
-    """This process's client; it keeps connections, and sends credentials to their host alone.
+    """Return this process's client; it keeps connections, and credentials reach their host alone.
 
     Raises:
         UsageError: the environment names a proxy of an unsupported kind.
@@ -55,14 +55,14 @@ def _make_client() -> httpx.Client:
 
 
 def require_ok(response: httpx.Response) -> None:
-    """Refuse an answer that is no success, or a web page in place of a file.
+    """Refuse a response that is no success, or that is a web page in place of a file.
 
     Raises:
-        httpx.HTTPStatusError: it is no success.
-        StorageError: it is a web page.
+        httpx.HTTPStatusError: the response is no success.
+        StorageError: the response is a web page.
     """
     if not response.is_success:
-        message = response.headers.get("X-Error-Message", "")  # of the Hub
+        message = response.headers.get("X-Error-Message", "")  # the Hub sends this
         status = f"{response.status_code} {response.reason_phrase} {message}".strip()
         raise httpx.HTTPStatusError(status, request=response.request, response=response)
     if response.headers.get("Content-Type", "").lower().startswith("text/html"):
@@ -73,7 +73,7 @@ def require_ok(response: httpx.Response) -> None:
 
 
 class WebReader:
-    """Reads one file over HTTP, in ranges, as long as it is the one that was listed.
+    """A reader of ranges of one file over HTTP, as long as the file is as listed.
 
     Args:
         source: the file.
@@ -89,15 +89,15 @@ class WebReader:
         self._headers = dict(headers or {})
 
     def read(self, start: int, end: int) -> bytes:
-        """The bytes [start, end)."""
+        """Read the bytes [start, end)."""
         return b"".join(self.stream(start, end))
 
     def stream(self, start: int, end: int | None = None) -> Iterator[bytes]:
-        """The bytes [start, end), over any number of connections that each bring some.
+        """Yield the bytes [start, end); if a connection fails, the next one continues.
 
         Args:
-            start: position of the first byte.
-            end: by default the end of the file.
+            start: the position of the first byte.
+            end: the position after the last byte; by default the end of the file.
         """
         end = self._source.size if end is None else end
         while start < end:
@@ -108,12 +108,12 @@ class WebReader:
                     yield data
 
     def _begin(self, start: int, end: int) -> Iterator[bytes]:
-        """The chunks of one connection, which has brought the first of them."""
+        """Return the chunks of one connection, after the first of them has come."""
         chunks = self._stream_once(start, end)
         return chain([next(chunks)], chunks)
 
     def headers(self) -> Mapping[str, str]:
-        """The headers that may hold hashes of the file; few servers send any."""
+        """Return the headers that may hold hashes of the file; few servers send any."""
 
         def request() -> Mapping[str, str]:
             response = client().head(self._url, headers=self._headers | _WANT_HASHES)
@@ -129,10 +129,10 @@ class WebReader:
             require_ok(response)
             self._require_same(response)
             require_span(response.headers.get("Content-Range"), (start, end))
-            skip = start if response.status_code == httpx.codes.OK else 0  # it ignores ranges
+            skip = start if response.status_code == httpx.codes.OK else 0  # the range was ignored
             left = end - start
             for data in response.iter_raw():
-                if not left:  # more than requested: the rest is not waited for
+                if not left:  # more than requested comes; the rest is not waited for
                     return
                 wanted = data[skip:][:left]
                 skip -= min(skip, len(data))
@@ -152,7 +152,7 @@ class WebReader:
 
 
 def _ask(url: str, request: Callable[[], Result]) -> Result:
-    """Make a request for a source, and again after a fault that may pass.
+    """Make a request for a source, and make it again after a fault that may pass.
 
     Raises:
         SourceError: there is no such file.
@@ -166,7 +166,7 @@ def _ask(url: str, request: Callable[[], Result]) -> Result:
 
 
 def web_version(headers: Mapping[str, str]) -> str | None:
-    """Version that pins the content of a file behind a URL."""
+    """Return a version that pins the content of a file behind a URL."""
     if etag := headers.get("ETag"):
         return f"etag:{etag}"
     if modified := headers.get("Last-Modified"):
@@ -175,10 +175,10 @@ def web_version(headers: Mapping[str, str]) -> str | None:
 
 
 def list_url(pattern: str) -> list[SourceFile]:
-    """The file behind each URL that a brace pattern names.
+    """List the file behind each URL that a brace pattern names.
 
     Raises:
-        UsageError: it holds wildcards, credentials or a query, or is no URL.
+        UsageError: the pattern holds wildcards, credentials or a query, or is not a URL.
         SourceError: there is no such file.
     """
     require_no_secret(pattern, "source")
@@ -190,7 +190,7 @@ def list_url(pattern: str) -> list[SourceFile]:
     try:
         first, *others = alternatives(pattern)
         _require_host(httpx.URL(first))
-        found = [_list_one(first)]  # alone: what is wrong with all of them is reported once
+        found = [_list_one(first)]  # alone, so that a fault of all URLs is reported once
         return found + list(mapped_ahead(_list_one, others, threads=_LISTED_AT_ONCE))
     except (httpx.InvalidURL, UnicodeError) as error:
         raise UsageError(f"{pattern[:200]!r} is no URL: {error}.") from error

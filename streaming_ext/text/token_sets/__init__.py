@@ -1,1 +1,1 @@
-"""Sets of token ids, as other trainers read them, as sources of documents."""
+"""Sets of token ids in the formats of other trainers, as sources of documents."""

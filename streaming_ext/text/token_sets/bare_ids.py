@@ -36,7 +36,7 @@ class NanogptSet(TokenSetFormat):
 
 
 class OlmoSet(NanogptSet):
-    """OLMo-core's and dolma's `.npy`: the same in the smallest type, without NumPy's own head.
+    """OLMo-core's and dolma's `.npy`: bare ids in the smallest type, without NumPy's own head.
 
     Lists of documents next to the files are not needed.
     """
@@ -58,8 +58,8 @@ class OlmoSet(NanogptSet):
 class LlmcSet(TokenSetFormat):
     """llm.c's and modded-nanogpt's `.bin`: a head that counts the ids, then the ids.
 
-    An end-of-text id precedes each document. Documents continue from file to file of one name,
-    `fineweb_train_000001.bin` and so on.
+    An end-of-text id precedes each document. Documents continue from file to file of the same
+    name, `fineweb_train_000001.bin` and so on.
     """
 
     name = "llmc"
@@ -77,15 +77,15 @@ class LlmcSet(TokenSetFormat):
         return raw_ids(file, dtype, head=_LLMC_HEAD, count=int(head[2]))
 
     def beside(self, file: SetFile, options: IdOptions) -> tuple[str, tuple[str, ...]]:
-        """See `TokenSetFormat.beside`: the files of its folder, not those below it."""
+        """See `TokenSetFormat.beside`: the files of the folder, not of folders below it."""
         names = (name for name in names_in(file.folder) if "/" not in name)
         return file.folder, tuple(sorted(name for name in names if name.endswith(self.suffixes)))
 
     def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
-        """See `TokenSetFormat.neighbour`: the next number between equal texts.
+        """See `TokenSetFormat.neighbour`: the file with the next number between the same texts.
 
         Raises:
-            SourceError: the folder cannot be read, or lacks this file and has a further one.
+            SourceError: the folder cannot be read, or lacks the neighbour but holds a further file.
         """
         match = _NUMBERED.fullmatch(file.key)
         if match is None:
@@ -124,7 +124,7 @@ class MegatronSet(TokenSetFormat):
         return file.folder, (_index_key(file),)
 
     def described(self, file: SetFile, options: IdOptions) -> bytes:
-        """See `TokenSetFormat.described`: by the index."""
+        """See `TokenSetFormat.described`: the content of the index."""
         return file.companion(_index_key(file)).read()
 
     def open(self, file: SetFile, options: IdOptions) -> IdsOfFile:
@@ -137,9 +137,9 @@ def _index_key(file: SetFile) -> str:
     return file.key.rpartition(".")[0] + ".idx"
 
 
-@lru_cache(1)  # for one span of a file after another
+@lru_cache(1)  # serves one span of a file after another
 def _read_index(index: SetFile) -> tuple[str, Ints, int]:
-    """Type of the ids, where documents begin among them, and their number."""
+    """Read the type of the ids, the positions at which documents begin, and the number of ids."""
     data, where = index.read(), index.name
     if data[: len(_MEGATRON_MAGIC)] != _MEGATRON_MAGIC or len(data) < _MEGATRON_HEAD:
         raise UsageError(f"{where}: no index of Megatron: it does not begin with MMIDIDX.")

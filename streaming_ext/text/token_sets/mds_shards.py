@@ -1,4 +1,4 @@
-"""MDS shards of token ids, our own and those of other tools: held in memory one at a time."""
+"""MDS shards of token ids, Shardmill's and other tools', of which one is in memory at a time."""
 
 from functools import lru_cache
 
@@ -42,30 +42,30 @@ class MdsSet(TokenSetFormat):
             raise SourceError(f"{name}: {cause}. Copy the shard and its index again.")
         first = int(table.headers[number])
         ids = np.frombuffer(data, np.dtype(table.dtype).newbyteorder("<"), offset=first)
-        if options.dtype is not None:  # the index does not say it
+        if options.dtype is not None:  # the index does not name the type
             require_width(ids, where=name)
         return IdsOfFile(count=len(ids), read=lambda start, end: ids[start:end])
 
     def described(self, file: SetFile, options: IdOptions) -> bytes:
-        """See `TokenSetFormat.described`: by the entry of the shard in the index."""
+        """See `TokenSetFormat.described`: the entry of the shard in the index."""
         _, table, number = _entry_of(file, options.dtype)
         entry = (table.dtype, table.sample_tokens, int(table.samples[number]), table.codecs[number])
         return repr(entry).encode()
 
     def beside(self, file: SetFile, options: IdOptions) -> tuple[str, tuple[str, ...]]:
-        """See `TokenSetFormat.beside`: the index, and all that it lists."""
+        """See `TokenSetFormat.beside`: the index, and all files that it lists."""
         folder, table, _ = _entry_of(file, options.dtype)
         return folder, (_INDEX, *table.names)
 
     def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
-        """See `TokenSetFormat.neighbour`: in the order of the index."""
+        """See `TokenSetFormat.neighbour`: the neighbour in the order of the index."""
         folder, table, number = _entry_of(file, options.dtype)
         number += step
         return open_in(folder, table.names[number]) if 0 <= number < len(table.names) else None
 
 
 def _entry_of(file: SetFile, dtype: str | None) -> tuple[str, ShardTable, int]:
-    """The folder of a shard's index, its own or the nearest one above; the index; its number."""
+    """Find the nearest index above a shard; return its folder, itself, and the shard's number."""
     for folder in file.folders():
         if holds(folder, _INDEX) and (index := open_in(folder, _INDEX)) is not None:
             table = _read_mds(index, dtype)

@@ -1,4 +1,4 @@
-"""A file of a token set, local or remote, the files next to it, and the ids that it holds."""
+"""Files of token sets, local or remote, the files next to them, and the ids that they hold."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,12 +23,12 @@ Ids = npt.NDArray[Any]  # of any type of whole numbers
 
 @dataclass(frozen=True, slots=True)
 class SetFile:
-    """One file.
+    """A file of a token set.
 
     Attributes:
         name: the path or URL of the file.
         data: the bytes of the file.
-        state: changes with them.
+        state: a value that changes with the bytes.
     """
 
     name: str
@@ -37,34 +37,34 @@ class SetFile:
 
     @property
     def folder(self) -> str:
-        """The path or URL of its folder."""
+        """Path or URL of the folder of the file."""
         return self.name.rpartition("/")[0]
 
     @property
     def key(self) -> str:
-        """Its name in its folder."""
+        """Name of the file in its folder."""
         return self.name.rpartition("/")[2]
 
     @property
     def size(self) -> int:
-        """In bytes.
+        """Size in bytes.
 
         Raises:
-            SourceError: it is missing, or cannot be read.
+            SourceError: the file is missing, or cannot be read.
         """
         return self.data.size
 
     def read(self, start: int = 0, end: int | None = None) -> bytes:
-        """The bytes [start, end), by default all.
+        """Read the bytes [start, end), by default all.
 
         Raises:
-            SourceError: it is missing, shorter, or cannot be read.
+            SourceError: the file is missing, too short, or cannot be read.
             StorageError: a server refuses or does not answer.
         """
         return self.data.read(start, self.size if end is None else end)
 
     def companion(self, key: str) -> "SetFile":
-        """Another file of its folder, which must exist."""
+        """Open another file of the same folder, which must exist."""
         found = open_in(self.folder, key)
         if found is None:
             raise UsageError(
@@ -73,8 +73,9 @@ class SetFile:
         return found
 
     def folders(self) -> Iterator[str]:
-        """Each folder that contains it, the nearest first; of a remote file those of its dataset
-        or bucket.
+        """Yield each folder that contains the file, the nearest first.
+
+        The last folder of a remote file is its dataset or bucket.
         """
         scheme, remote, path = self.name.rpartition("://")
         least = 0 if not remote else 3 if scheme == "hf" else 1  # datasets/ORG/NAME, or the bucket
@@ -84,7 +85,7 @@ class SetFile:
 
 
 def open_in(folder: str, key: str) -> SetFile | None:
-    """A file of a folder, or of a folder below it; None if there is none."""
+    """Open a file of a folder, or of a folder below it; None if there is none."""
     if "://" not in folder:
         path = Path(folder, key)
         return local_file(path) if path.is_file() else None
@@ -93,7 +94,7 @@ def open_in(folder: str, key: str) -> SetFile | None:
 
 
 def local_file(path: Path) -> SetFile:
-    """A file on this machine."""
+    """Open a file on this machine."""
     status = path.stat()
     return _opened(SourceFile(url=str(path), size=status.st_size, modified=status.st_mtime_ns))
 
@@ -104,7 +105,7 @@ def _opened(source: SourceFile) -> SetFile:
 
 
 def holds(folder: str, key: str) -> bool:
-    """Say whether a folder holds a file; lists little."""
+    """Return whether a folder holds a file, with as short a listing as possible."""
     if "://" not in folder:
         return Path(folder, key).is_file()
     if folder.startswith("hf://"):  # the Hub lists whole folders
@@ -113,7 +114,7 @@ def holds(folder: str, key: str) -> bool:
 
 
 def names_in(folder: str) -> Iterable[str]:
-    """The files in a folder; of a remote one also those below, with `/` between."""
+    """List the files in a folder; for a remote folder also the files below, with `/` between."""
     if "://" in folder:
         return _remote_files(folder)
     try:
@@ -124,10 +125,10 @@ def names_in(folder: str) -> Iterable[str]:
 
 @lru_cache(64)
 def _remote_files(folder: str) -> Mapping[str, SourceFile]:
-    """All files in a remote folder and below it, by their names there.
+    """List all files in a remote folder and below it, by their names in the folder.
 
-    Each names the version that was listed, so a kept listing is never stale: reading a file that
-    changed since is an error.
+    Each entry names the version that was listed, so a kept listing is never stale: reading a file
+    that changed since is an error.
     """
     if not folder.startswith("hf://"):
         return _objects(folder, "")
@@ -138,7 +139,7 @@ def _remote_files(folder: str) -> Mapping[str, SourceFile]:
 
 
 def _objects(folder: str, prefix: str) -> dict[str, SourceFile]:
-    """The objects below a folder whose names there begin with a prefix."""
+    """List the objects below a folder whose names in the folder begin with a prefix."""
     bucket, key = bucket_of(folder)
     base = f"{key}/" if key else ""
     found = list_prefix(bucket, f"{base}{prefix}")
@@ -147,14 +148,14 @@ def _objects(folder: str, prefix: str) -> dict[str, SourceFile]:
 
 @lru_cache(64)
 def pin_of(folder: str, keys: tuple[str, ...]) -> str:
-    """Changes with the bytes of these files, and with which of them exist."""
+    """Return a pin that changes with the bytes of these files, and if one appears or disappears."""
     files = [(key, open_in(folder, key)) for key in keys]
     states = [f"{key} {file.state}" for key, file in files if file is not None]
     return content_hash("\n".join(states).encode())
 
 
 def forget_listings() -> None:
-    """List remote folders anew from now on."""
+    """Forget the listings of remote folders, so that they are listed anew."""
     _remote_files.cache_clear()
     pin_of.cache_clear()
 
@@ -164,11 +165,11 @@ class IdsOfFile:
     """The ids of an open file.
 
     Attributes:
-        count: number of ids.
-        read: gives the ids [start, end).
-        starts: the positions at which documents begin, ascending, if the format says them.
-        head: bytes before the first id, and
-        itemsize: bytes of each, if ids lie back to back in the file.
+        count: the number of ids.
+        read: a function that returns the ids [start, end).
+        starts: the positions at which documents begin, ascending, if the format states them.
+        head: the number of bytes before the first id, if ids lie back to back in the file.
+        itemsize: the number of bytes per id, if ids lie back to back in the file.
     """
 
     count: int
@@ -178,18 +179,18 @@ class IdsOfFile:
     itemsize: int = 1
 
     def within(self, span: Span | None) -> tuple[int, int]:
-        """The ids [first, last) that begin in some bytes of the file, by default all."""
+        """Return the ids [first, last) that begin in a span of the file, by default all."""
         if span is None:
             return 0, self.count
         first, last = (ceil_div(max(byte - self.head, 0), self.itemsize) for byte in span)
         return min(first, self.count), min(last, self.count)
 
     def begins(self, position: int) -> bool:
-        """Say whether a document begins with this id, as the format says."""
+        """Return whether the format states that a document begins with this id."""
         return len(self.starts_within(position, position + 1)) > 0
 
     def starts_within(self, start: int, end: int) -> Ints:
-        """Positions in [start, end) at which documents begin, as the format says."""
+        """Return the positions in [start, end) at which documents begin, as the format states."""
         if self.starts is None:
             return np.empty(0, np.int64)
         first, last = np.searchsorted(self.starts, [start, end])
@@ -204,24 +205,24 @@ def raw_ids(
     starts: Ints | None = None,
     count: int | None = None,
 ) -> IdsOfFile:
-    """A file whose ids lie back to back after a head, to its end.
+    """Open a file whose ids lie back to back after a head, to its end.
 
     Args:
         file: the file.
-        dtype: type of its ids.
-        head: bytes before the first one.
+        dtype: the type of its ids.
+        head: the number of bytes before the first id.
         starts: see `IdsOfFile`.
-        count: number of ids as the format says it, if it does.
+        count: the number of ids, if the format states it.
 
     Raises:
-        SourceError: its size is another one, or no whole number of ids.
+        SourceError: the file has another size, or no whole number of ids.
     """
     kind = np.dtype(dtype).newbyteorder("<")
     size = file.size - head
     if count is None:
         count = size // kind.itemsize
     if size < 0 or size != count * kind.itemsize:
-        file.read(0, min(file.size, MOST_POINTER_BYTES))  # raises an error for a pointer
+        file.read(0, min(file.size, MOST_POINTER_BYTES))  # raises an error for a Git LFS pointer
         raise SourceError(
             f"{file.name}: {file.size:,} bytes, expected a head of {head:,} and {count:,} "
             f"ids of type {kind.name}. It or its index is cut short, or its ids have another type "

@@ -1,8 +1,8 @@
-"""The interface of formats of token sets: how a file is opened. All else is common to them.
+"""The interface of formats of token sets: each opens its files, and all else is common to them.
 
-Documents are cut out of a stream of ids at end-of-text ids, and carried as texts are: a document is
-a run of ids without an end-of-text id, cut also where the format says that one begins. With the
-end-of-text id 9 and a document that begins at position 5, as the format says:
+Documents are cut out of a stream of ids at end-of-text ids, and carried as texts are. A document is
+a run of ids without an end-of-text id; it is also cut where the format states that one begins. With
+the end-of-text id 9 and a format which states that a document begins at position 5:
 
     position  0 1 2 3 4 5 6 7 8 9
     id        9 1 2 9 3 4 5 9 9 6    documents: 1 2, 3, 4 5, and one that begins with 6
@@ -42,24 +42,24 @@ from streaming_ext.text.token_sets.set_file import (
 )
 from streaming_ext.text.tokenizer.engine import Encoded
 
-ID_BYTES = 4  # of each, if ids are carried as texts are
+ID_BYTES = 4  # per id, if ids are carried as texts are
 Stretch = npt.NDArray[np.uint32]  # some consecutive ids
-_LOOKED_AT = 2**12  # ids at the beginning of a file, or after a span of it
+_LOOKED_AT = 2**12  # ids that are read at the beginning of a file, or after a span of it
 _MOST_AT_ONCE = 2**22
 
 
 def cut(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Stretch, Ints, Ints, int]:
-    """Cut documents out of ids; the first id begins one.
+    """Cut documents out of ids; the first id begins a document.
 
     Args:
-        ids: (ids,).
+        ids: the ids, (ids,).
         eot_id: the end-of-text id.
-        starts: the positions at which documents begin, as the format says, in (0, ids].
+        starts: the positions at which documents begin, as the format states, in (0, ids].
 
     Returns:
-        documents: their ids without end-of-text ids.
+        documents: the ids of the documents, without end-of-text ids.
         lengths: the length of each document, none of them 0: (documents,).
-        positions: the position at which each begins: (documents,).
+        positions: the position at which each document begins: (documents,).
         rest: the position of the document that does not end here; the number of ids if all end.
     """
     ends, after = bounds(ids, eot_id, starts)
@@ -71,7 +71,7 @@ def cut(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Stretch, Ints, Ints, i
 
 
 def bounds(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Ints, Ints]:
-    """Find the ends of documents in a stretch of ids, and the beginning of the next after each."""
+    """Find the ends of documents in a stretch of ids, and after each the beginning of the next."""
     eots = np.flatnonzero(ids == eot_id)
     ends, after = np.concatenate([starts, eots]), np.concatenate([starts, eots + 1])
     order = np.lexsort((after, ends))
@@ -79,16 +79,16 @@ def bounds(ids: Stretch, eot_id: int, starts: Ints) -> tuple[Ints, Ints]:
 
 
 def checked(ids: Ids, options: IdOptions, *, where: str, first: int) -> Stretch:
-    """Ids as 32 bits each.
+    """Check that ids are in the vocabulary, and return them as 32 bits each.
 
     Args:
-        ids: as they were read.
-        options: hold the vocabulary.
-        where: the file's name in messages.
-        first: position of the first of them in the file.
+        ids: the ids, as they were read.
+        options: the options, which hold the vocabulary.
+        where: the name of the file in messages.
+        first: the position of the first id in the file.
 
     Raises:
-        SourceError: one is outside the vocabulary.
+        SourceError: an id is outside the vocabulary.
     """
     wrong = np.flatnonzero((ids < 0) | (ids >= options.vocab_size))
     if len(wrong):
@@ -101,14 +101,14 @@ def checked(ids: Ids, options: IdOptions, *, where: str, first: int) -> Stretch:
 
 
 def require_width(ids: Ids, *, where: str) -> None:
-    """Refuse ids that are read with half of their bits, or fewer.
+    """Refuse ids that were read with half of their bits, or fewer.
 
     Args:
-        ids: as they were read, from the beginning of a file or of a shard.
-        where: the file's name in messages.
+        ids: the ids, as they were read from the beginning of a file or of a shard.
+        where: the name of the file in messages.
 
     Raises:
-        SourceError: all but every second, or every fourth of them are 0.
+        SourceError: all ids but every second or every fourth are 0.
     """
     if found := wider_type(ids):
         name, reason = found
@@ -116,12 +116,12 @@ def require_width(ids: Ids, *, where: str) -> None:
 
 
 def without_beginnings(ids: Stretch, lengths: Ints, bos_id: int | None) -> tuple[Stretch, Ints]:
-    """Documents without the id that begins them, and their lengths, which may be 0 then.
+    """Remove the id that begins each document; return the ids and lengths, which may be 0 then.
 
     Args:
         ids: the ids of documents, end to end.
-        lengths: the length of each, none of them 0: (documents,).
-        bos_id: the id that may stand before a document; None for none.
+        lengths: the length of each document, none of them 0: (documents,).
+        bos_id: the id that may begin a document; None if there is none.
     """
     if bos_id is None:
         return ids, lengths
@@ -133,12 +133,12 @@ def without_beginnings(ids: Stretch, lengths: Ints, bos_id: int | None) -> tuple
 def batch_of(
     ids: Stretch, lengths: Ints, positions: Ints, row: int, fraction: float
 ) -> DocumentBatch:
-    """Documents of ids as a batch of texts: binaries of four bytes an id, little-endian.
+    """Carry documents of ids in a batch of texts: binaries of four bytes per id, little-endian.
 
     Args:
         ids: the ids of all documents.
         lengths: the length of each document.
-        positions: the position of each in its file.
+        positions: the position of each document in its file.
         row: the row of the first document.
         fraction: see `DocumentBatch`.
     """
@@ -160,21 +160,21 @@ class IdsAsTheyAre:
     words = None
 
     def encode(self, texts: pa.LargeBinaryArray) -> Encoded:
-        """The ids of each document."""
+        """Return the ids of each document."""
         data, offsets = text_buffers(texts)
         ids = np.frombuffer(data[int(offsets[0]) : int(offsets[-1])], "<u4")
         return Encoded(ids, (offsets - offsets[0]) // ID_BYTES)
 
 
 class TokenSetFormat(SourceFormat):
-    """Files of token ids, and the files next to them that they are read with.
+    """A format of files of token ids, and of the files next to them that they are read with.
 
     A document belongs to the file, and to the span of it, in which its first id lies.
 
     Attributes:
-        is_cut: ids lie back to back in a file, so reading can begin anywhere.
-        ends_with_eot: an end-of-text id follows each document of a file, or precedes each.
-        states_type: files say which type their ids have.
+        is_cut: true if ids lie back to back in a file, so that reading can begin anywhere.
+        ends_with_eot: true if an end-of-text id follows each document; false if it precedes each.
+        states_type: true if files state the type of their ids.
     """
 
     is_cut: ClassVar[bool] = True
@@ -186,35 +186,35 @@ class TokenSetFormat(SourceFormat):
         """Open a file.
 
         Raises:
-            SourceError: it is damaged.
-            UsageError: it holds no such ids.
+            SourceError: the file is damaged.
+            UsageError: the file holds no such ids.
         """
 
     def called(self, pattern: str) -> tuple[str, ...]:
-        """The patterns that are tried in turn for one that the user gives."""
+        """Return the patterns to try in turn for a pattern that the user gives."""
         return (pattern,)
 
     def described(self, file: SetFile, options: IdOptions) -> bytes:
-        """Statements of the files next to a file about it; empty for none.
+        """Return the statements about a file in the files next to it; empty if there are none.
 
         Raises:
-            UsageError: they are missing, or not what they should be.
+            UsageError: these files are missing, or not as they should be.
         """
         return b""
 
     def beside(self, file: SetFile, options: IdOptions) -> tuple[str, tuple[str, ...]]:
-        """A folder, and the names of the files in it that decide the documents of a file."""
+        """Return a folder, and the names of files in it that affect the documents of a file."""
         return file.folder, ()
 
     def neighbour(self, file: SetFile, step: int, options: IdOptions) -> SetFile | None:
-        """The file before (-1) or after (+1) one, if documents continue from file to file."""
+        """Return the file before (-1) or after (+1) a file, if documents continue there."""
         return None
 
     def pinned(self, source: SourceFile, options: IdOptions) -> SourceFile:
-        """A remote file as it was listed, with the pin of the files that it is read with.
+        """Return a remote file as it was listed, with a pin of the files that it is read with.
 
         Raises:
-            UsageError: these are missing, or not what they should be.
+            UsageError: these files are missing, or not as they should be.
             StorageError: a server refuses or does not answer.
         """
         folder, keys = self.beside(_set_file(SourceFileBytes(source)), options)
@@ -227,9 +227,9 @@ class TokenSetFormat(SourceFormat):
         return [content_hash(data)] if data else []
 
     def _around(self, file: SetFile, options: IdOptions, span: Span | None) -> bytes:
-        """Beginning of the first document of a local file, and continuation of the last.
+        """Return the parts of the first and last document that lie outside a span of a local file.
 
-        Empty if the documents begin and end with the file, as if it were alone.
+        They are empty if the documents begin and end with the span, as if it were alone.
         """
         if self._is_alone(file, options):
             return b""
@@ -246,21 +246,21 @@ class TokenSetFormat(SourceFormat):
         return b"|".join(found)
 
     def _is_alone(self, file: SetFile, options: IdOptions) -> bool:
-        """Say whether documents cannot continue in another file, not even in a missing one."""
+        """Return whether documents cannot continue in another file, not even in a missing one."""
         try:
             return all(self.neighbour(file, step, options) is None for step in (-1, 1))
         except SourceError:
-            return False  # it matters if a document does continue there
+            return False  # a missing file matters if a document continues there
 
     def can_be_cut(self, file: SourceBytes) -> bool:
         """See `SourceFormat.can_be_cut`."""
         return self.is_cut
 
     def check(self, file: SourceBytes, options: ReadOptions) -> Lacking:
-        """Refuse what heads, sizes and the first ids show to be wrong.
+        """Refuse a file whose head, size or first ids are wrong.
 
         Raises:
-            UsageError: it is wrong.
+            UsageError: one of these is wrong.
         """
         ids = _ids(options)
         try:
@@ -281,7 +281,7 @@ class TokenSetFormat(SourceFormat):
         return ()
 
     def needed(self, file: SourceBytes, options: ReadOptions, span: Span | None) -> Sequence[Span]:
-        """See `SourceFormat.needed`: the ids of the span's documents, and the one before."""
+        """See `SourceFormat.needed`: the ids of the span's documents, and the id before them."""
         if span is None:
             return super().needed(file, options, span)
         ids, whole = _ids(options), _set_file(file)
@@ -300,13 +300,13 @@ class TokenSetFormat(SourceFormat):
         step = max(rows.batch_bytes // ID_BYTES, 1)
         begin = first
         if not self._is_fresh(opened, file, first, ids):
-            # the document that began before is not the span's own
+            # The document that began before does not belong to the span.
             rest, _ = self._rest(opened, file, first, ids)
             begin = min(first + len(rest), last)
             if begin < last and not opened.begins(begin):
                 begin += 1  # after the end-of-text id
-        held, held_at = np.empty(0, np.uint32), begin  # of the document that has not ended
-        row, ended = 0, False  # `ended`: a document ended somewhere
+        held, held_at = np.empty(0, np.uint32), begin  # ids of the document that has not ended
+        row, ended = 0, False  # `ended` says if any document has ended
         for at in range(begin, last, step):
             end = min(at + step, last)
             stretch = checked(opened.read(at, end), ids, where=where, first=at)
@@ -336,14 +336,14 @@ class TokenSetFormat(SourceFormat):
     def _rest(
         self, opened: IdsOfFile, file: SetFile, at: int, options: IdOptions, held: int = 0
     ) -> tuple[Stretch, bool]:
-        """The rest of a document that continues at a position, and whether its end was found.
+        """Return the rest of a document that continues at a position, and whether its end is known.
 
         Args:
-            opened: the file.
-            file: the same.
-            at: position in the file; the document may continue in the files after it.
-            options: hold the end-of-text id.
-            held: ids of the document before the position.
+            opened: the opened file.
+            file: the same file.
+            at: the position in the file; the document may continue in the files after it.
+            options: the options, which hold the end-of-text id.
+            held: the number of ids of the document before the position.
         """
         found, step = [np.empty(0, np.uint32)], _LOOKED_AT
         following: SetFile | None = file
@@ -364,7 +364,7 @@ class TokenSetFormat(SourceFormat):
         return np.concatenate(found), False
 
     def _is_fresh(self, opened: IdsOfFile, file: SetFile, first: int, options: IdOptions) -> bool:
-        """Say whether no document that began before a position continues there."""
+        """Return whether no document that began before a position continues there."""
         if opened.begins(first):
             return True
         while first == 0:
@@ -378,7 +378,7 @@ class TokenSetFormat(SourceFormat):
     def _require_end(
         self, opened: IdsOfFile, where: str, options: IdOptions, *, ended: bool
     ) -> None:
-        """Refuse a file without end-of-text ids, or one that stops in the middle of a document."""
+        """Refuse a file without end-of-text ids, or a file that stops within a document."""
         if not ended:
             raise SourceError(
                 f"{where}: holds no end-of-text id ({options.eot_id}), so its documents have no "

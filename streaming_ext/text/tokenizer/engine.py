@@ -1,4 +1,4 @@
-"""Engines that turn documents into ids: the reference, and a far faster one; checks of the ids."""
+"""Engines that turn documents into ids, the reference and faster ones, and checks of the ids."""
 
 import mmap
 from collections.abc import Callable, Sequence
@@ -31,14 +31,14 @@ from streaming_ext.text.tokenizer.word_ids import WordIds, splits_at_spaces
 EngineName = Literal["auto", "reference"]
 
 # gigatoken 0.10 never forgets a word that it has seen, at 100 to 150 bytes each: about a million
-# words in 1 GB of English, a hundred million in as much junk. A new one, slower until its caches
-# are full, replaces it once the process has grown by this much.
+# words in 1 GB of English, a hundred million in 1 GB of junk. Once the process has grown by this
+# much, a new tokenizer replaces the old one; it is slower until its caches are full.
 MAX_GROWTH_BYTES = 512 << 20
 NUM_CHECKED_TOKENS = 5_000
-_LONGEST_RUN: Final = 100  # of spaces, more than any token has
+_LONGEST_RUN: Final = 100  # of spaces; no token has more
 _BY_REQUEST = "it was asked for"
 _AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
-# White space at the end of a text, from the last line end on.
+# White space at the end of a text, from its last line end on.
 _LAST_SPACES: Final = (
     r"[\r\n][\t\v\f \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}"
     r"\x{3000}]+\z"
@@ -47,20 +47,20 @@ _LAST_SPACES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """The ids of a batch, `ids[offsets[i]:offsets[i + 1]]` document i's, without end-of-text."""
+    """The ids of a batch, without end-of-text: document i has `ids[offsets[i]:offsets[i + 1]]`."""
 
     ids: npt.NDArray[np.uint32]
     offsets: npt.NDArray[np.int64]
 
 
 class Engine(Protocol):
-    """Turns documents into ids.
+    """An engine that turns documents into ids.
 
     Attributes:
-        name: the software that does.
-        reason: why it was chosen.
-        rate: MB of text per second to expect per core, if it is slow.
-        words: the words of its tokens; None if they do not tell those of a text.
+        name: the name and version of its software.
+        reason: the reason why it was chosen.
+        rate: the MB of text per second to expect per core, if it is slow.
+        words: the words of its tokens; None if they do not determine the words of a text.
     """
 
     name: str
@@ -73,16 +73,16 @@ class Engine(Protocol):
     def words(self) -> TokenWords | None: ...
 
     def encode(self, texts: pa.LargeStringArray) -> Encoded:
-        """The reference ids of every document, in order."""
+        """Return the reference ids of each document, in order."""
         ...
 
 
-# MB of text per second that one core encodes with the library, if it does all of the work.
+# MB of text per second that one core encodes if the library does all of the work.
 _REFERENCE_RATES: Final = {"tiktoken": 10, "tokenizers": 2, "sentencepiece": 4}
 
 
 class ReferenceEngine:
-    """The reference itself, one document after another."""
+    """The reference itself, which encodes one document after another."""
 
     words = None
 
@@ -97,10 +97,10 @@ class ReferenceEngine:
 
 
 class WordEngine:
-    """The reference, asked once for each word; see `word_ids`."""
+    """The reference, which encodes each word once; see `word_ids`."""
 
     words = None
-    rate = 4  # more as fewer words are new
+    rate = 4  # higher the fewer words are new
 
     def __init__(self, tokenizer: JsonTokenizer, reason: str) -> None:
         self.name = f"{tokenizer.package} {version(tokenizer.package)}, word by word"
@@ -114,14 +114,14 @@ class WordEngine:
 
 
 def in_words(engine: Engine) -> str:
-    """Name the software that tokenizes; if it is slow, also why, and the rate to expect."""
+    """Name the software that tokenizes; if it is slow, add the reason and the expected rate."""
     if engine.rate is None:
         return engine.name
     return f"{engine.name}, because {engine.reason}: expect about {engine.rate} MB/s per worker"
 
 
 class FastEngine:
-    """gigatoken, with the documents that it may split differently left to the reference."""
+    """gigatoken; documents that it may split differently go to the reference."""
 
     rate = None
 
@@ -158,7 +158,7 @@ class FastEngine:
 
     @cached_property
     def words(self) -> TokenWords:
-        """The words of the tokens, whose bytes are those of the text."""
+        """Words of the tokens, whose bytes are the bytes of the text."""
         return TokenWords(self._gigatoken.vocab, composes=self._model.composes)
 
     def _renew(self) -> None:
@@ -187,12 +187,12 @@ class FastEngine:
 
 @without_collecting()
 def choose_engine(tokenizer: Tokenizer, *, engine: EngineName, saved: Path | None = None) -> Engine:
-    """The fast engine if it is proven to give the reference's ids, otherwise the reference.
+    """Choose the fast engine if it is proven to give the reference's ids, otherwise the reference.
 
     Args:
         tokenizer: the reference.
-        engine: "reference" for that one.
-        saved: a folder of this run's own, in which what the first process made lies for the others.
+        engine: "reference" to choose the reference in any case.
+        saved: a folder of this run, in which the first process leaves its fast model for others.
     """
     if engine == "reference":
         return ReferenceEngine(tokenizer)
@@ -219,7 +219,7 @@ def _without_gigatoken(tokenizer: Tokenizer, reason: str) -> Engine:
 
 
 def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
-    """Encode the texts of the tokens themselves: finds a vocabulary that was read wrongly."""
+    """Encode the texts of the tokens themselves; this reveals a vocabulary that was misread."""
     words = token_texts(tokenizer, most=NUM_CHECKED_TOKENS)
     runs = [char * size for char in " \n" for size in range(1, _LONGEST_RUN)]
     texts = pa.array([*words, "".join(words), *runs], pa.large_string())
@@ -227,22 +227,22 @@ def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
 
 
 def token_texts(tokenizer: Tokenizer, *, most: int | None = None) -> list[str]:
-    """The texts of the tokens, or of about `most` of them."""
+    """Return the texts of all tokens, or of about `most` of them."""
     ids: Sequence[int] = range(tokenizer.vocab_size)
-    if isinstance(tokenizer, RankTokenizer):  # not all others are ids
+    if isinstance(tokenizer, RankTokenizer):  # some numbers are not ids
         ids = [*tokenizer.ranks.values()]
     ids = ids[:: len(ids) // most + 1 if most else 1]
     return [tokenizer.decode_bytes([id_]).decode(errors="ignore") for id_ in ids]
 
 
 def own_bytes() -> int:
-    """Memory of this process without mapped files, in bytes."""
+    """Return the memory of this process without mapped files, in bytes."""
     resident, shared = map(int, Path("/proc/self/statm").read_text().split()[1:3])
     return (resident - shared) * mmap.PAGESIZE
 
 
 def splice(encoded: Encoded, rows: npt.NDArray[np.int64], replacement: Encoded) -> Encoded:
-    """`encoded` with the documents in `rows` (ascending) replaced by those of `replacement`."""
+    """Replace the documents in `rows` (ascending) with the documents of `replacement`."""
     lengths = np.diff(encoded.offsets)
     is_replaced = np.zeros(len(lengths), bool)
     is_replaced[rows] = True
@@ -257,7 +257,7 @@ def splice(encoded: Encoded, rows: npt.NDArray[np.int64], replacement: Encoded) 
 def audit_sample(
     tokenizer: Tokenizer, texts: pa.LargeStringArray, encoded: Encoded, rows: Sequence[int]
 ) -> None:
-    """Compare the ids of the chosen documents with the reference."""
+    """Compare the ids of the chosen documents with the reference's."""
     for row in rows:
         ids = encoded.ids[encoded.offsets[row] : encoded.offsets[row + 1]].tolist()
         expected = tokenizer.encode(texts[row].as_py())
@@ -271,7 +271,7 @@ def audit_sample(
 def encode_rows(
     encode: Callable[[str], list[int]], texts: pa.LargeStringArray, rows: Sequence[int]
 ) -> Encoded:
-    """The ids of some documents, one after another."""
+    """Encode some documents, one after another."""
     chunks = [np.array(encode(texts[row].as_py()), np.uint32) for row in rows]
     ids = np.concatenate(chunks) if chunks else np.empty(0, np.uint32)
     return Encoded(ids, _offsets([len(chunk) for chunk in chunks]))
@@ -287,18 +287,18 @@ def stream_of(
     dtype: str,
     tokenizer: Tokenizer,
 ) -> npt.NDArray[Any]:
-    """The ids of the documents that are kept, each between the ids of its beginning and its end.
+    """Return the ids of the documents that are kept, with the ids that begin and end each of them.
 
-    Documents of 2 and 3 ids, with a beginning:
+    Documents of 2 and 3 ids, each with a token that begins it:
     begins: 0, 4; ends: 3, 8: the stream is b 1 1 e b 2 2 2 e.
     """
     ids, lengths = encoded.ids, np.diff(encoded.offsets)
     if lengths[~kept].any():
         ids = ids[np.repeat(kept, lengths)]
     begins = tokenizer.bos_id is not None
-    # ends: (documents,), position of each end-of-text id
+    # ends: (documents,), the position of each end-of-text id
     ends = np.cumsum(lengths[kept] + begins + 1) - 1
-    # like np.insert, without a copy of all ids in the other type: a document may be large
+    # This is np.insert without a copy of all ids in the other type; a document may be large.
     stream = np.empty(len(ids) + len(ends) * (begins + 1), dtype)
     of_text = np.ones(len(stream), bool)
     for id_, positions in (
@@ -319,16 +319,16 @@ def check_ids(
     locate: Callable[[int], tuple[str, str]],
     where: str,
 ) -> None:
-    """Refuse ids outside the vocabulary, and a text that gives an id that stands around documents.
+    """Refuse ids outside the vocabulary, and texts that give the ids around documents.
 
     Args:
         encoded: the ids of some documents.
-        tokenizer: theirs.
-        locate: file and row of a document, for people.
-        where: name of the part in messages.
+        tokenizer: the tokenizer that gave them.
+        locate: a function that returns the file and row of a document, for display.
+        where: the name of the part in messages.
 
     Raises:
-        TokenizerError: naming the document.
+        TokenizerError: an id is refused; the message names the part or the document.
     """
     largest = int(encoded.ids.max(initial=0))
     if largest >= tokenizer.vocab_size:
@@ -350,7 +350,7 @@ def check_ids(
 def rows_to_audit(
     hashes: npt.NDArray[np.uint64], texts: pa.LargeStringArray, *, num_bytes: int
 ) -> list[int]:
-    """The documents with the smallest hashes, `num_bytes` in all: the same sample in every run."""
+    """Choose documents of `num_bytes` in all, by the smallest hashes: the same in every run."""
     sizes = np.diff(text_buffers(texts)[1])
     candidates = np.flatnonzero(sizes <= _AUDIT_DOCUMENT_BYTES)
     ordered = candidates[np.argsort(hashes[candidates], kind="stable")]

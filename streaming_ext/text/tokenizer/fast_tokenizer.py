@@ -1,4 +1,4 @@
-"""Tokenizers whose ids gigatoken is known to give, and what it loads of them."""
+"""Tokenizers whose ids gigatoken is known to give, and the data from which it loads them."""
 
 import importlib.util
 import json
@@ -33,9 +33,9 @@ from streaming_ext.text.tokenizer.tokenizer import (
     panics_as_errors,
 )
 
-# gigatoken splits text with code of its own, one scheme a pattern, and knows patterns by their text
-# in a tokenizer.json. Tests try every code point with those that stand here. Of a rank file, with
-# the text that gigatoken knows; none is GPT-2's own.
+# gigatoken splits text with its own code, one scheme per pattern, and knows a pattern by its text
+# in a tokenizer.json. Tests try every code point with the patterns below. This table maps the
+# pattern of a rank file to the text that gigatoken knows; an empty one means GPT-2's own splitter.
 RANK_SPLITS: Final = {
     GPT2_PATTERN: (),
     CL100K_PATTERN: (CL100K_PATTERN + "+",),
@@ -45,8 +45,9 @@ RANK_SPLITS: Final = {
     QWEN35_PATTERN: (QWEN35_PATTERN,),
     TEKKEN_PATTERN: (TEKKEN_PATTERN,),
 }
-# Of a tokenizer.json, by models that have them: the splits, one after another; none is GPT-2's own.
-# cl100k's is missing: what is a group of three digits for tiktoken is a run of any length there.
+# Splits of a tokenizer.json, one after another, by the models that have them; an empty tuple means
+# GPT-2's own. cl100k's is missing: what is a group of three digits in tiktoken is a run of any
+# length in a tokenizer.json.
 JSON_SPLITS: Final[dict[str, tuple[str, ...]]] = {
     "byte_level": (),
     "gpt2": (r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",),
@@ -68,7 +69,7 @@ JSON_SPLITS: Final[dict[str, tuple[str, ...]]] = {
         ),
     ),
 }
-# What a tokenizer.json does to spaces, as normalizers and pre-tokenizer, if it has a vocabulary of
+# Changes to spaces, as normalizers and pre-tokenizer, in a tokenizer.json with a vocabulary of
 # SentencePiece.
 SPACES: Final[dict[str, tuple[list[Any], Any]]] = {
     "llama2": ([PREPEND, REPLACE], None),
@@ -101,7 +102,7 @@ _BYTE_TOKEN: Final = re.compile("<0x..>", re.DOTALL)
 
 
 def _byte_names() -> list[str]:
-    """The characters that stand for the 256 bytes in a byte-level vocabulary."""
+    """Return the characters that stand for the 256 bytes in a byte-level vocabulary."""
     shown = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     others = [byte for byte in range(256) if byte not in shown]
     return [chr(byte if byte in shown else 256 + others.index(byte)) for byte in range(256)]
@@ -116,11 +117,11 @@ class FastModel:
     """A tokenizer as gigatoken loads it, and where it may differ from the reference.
 
     Attributes:
-        data: a tokenizer.json, or a rank file without a gap.
-        scheme: the name that gigatoken has for the pattern of a rank file.
-        reserved: the ids that gigatoken gives for texts that the reference takes for text.
-        by_class: true if the classes that Unicode gives to code points decide where text is split.
-        at_ends: true if white space at the end of a text is split in another way.
+        data: the content of a tokenizer.json, or of a rank file without a gap.
+        scheme: gigatoken's name for the pattern of a rank file.
+        reserved: the ids that gigatoken gives for texts that are plain text to the reference.
+        by_class: true if text is split by the classes that Unicode gives to code points.
+        at_ends: true if white space at the end of a text is split differently.
         composes: true if text is normalized with NFC.
     """
 
@@ -132,7 +133,7 @@ class FastModel:
     composes: bool = False
 
     def load(self) -> Any:
-        """A new gigatoken tokenizer, with empty caches."""
+        """Make a new gigatoken tokenizer, with empty caches."""
         import gigatoken
 
         if self.scheme is None:
@@ -144,7 +145,7 @@ class FastModel:
 
 
 def fast_model(tokenizer: Tokenizer) -> FastModel | str:
-    """Return what gigatoken loads of a tokenizer, or the reason why it is not used."""
+    """Return the model that gigatoken loads for a tokenizer, or the reason why it is not used."""
     if importlib.util.find_spec("gigatoken") is None:
         return "gigatoken is not installed"
     made: FastModel | str = f"gigatoken is not used for {tokenizer.package}"
@@ -161,7 +162,7 @@ def fast_model(tokenizer: Tokenizer) -> FastModel | str:
 
 
 def save_fast_model(made: FastModel | str, folder: Path) -> None:
-    """Write what `fast_model` made beside the saved tokenizer, for other processes of a run."""
+    """Write the result of `fast_model` beside the saved tokenizer, for other processes of a run."""
     head: Any = (
         {"reason": made}
         if isinstance(made, str)
@@ -174,7 +175,7 @@ def save_fast_model(made: FastModel | str, folder: Path) -> None:
 
 
 def saved_fast_model(folder: Path) -> FastModel | str | None:
-    """Return what `save_fast_model` wrote to a folder; None if it wrote nothing."""
+    """Read what `save_fast_model` wrote to a folder; None if it wrote nothing."""
     path = folder / _FAST_FILE
     if not path.exists():
         return None
@@ -202,13 +203,16 @@ def _of_json(tokenizer: JsonTokenizer) -> FastModel | str:
 
 
 def _of_ranks(tokenizer: RankTokenizer) -> FastModel | str:
-    """As a tokenizer.json: any two tokens merge to one that is both, first that of least rank."""
+    """Build a tokenizer.json with the ids of a rank file.
+
+    Two tokens merge if their concatenation is a token, the one of least rank first.
+    """
     splits = RANK_SPLITS.get(tokenizer.pattern or "")
     if splits is None:
         return "gigatoken has no scheme for this pattern"
     if tokenizer.pattern == O200K_PATTERN and max(tokenizer.ranks.values()) < len(tokenizer.ranks):
-        # gigatoken makes 200,000 merges itself in a fourth of the time, or panics if a token has
-        # none, as in the rank file of Qwen 3.6.
+        # gigatoken makes 200,000 merges itself in a fourth of the time, but it panics if a token
+        # has none, as in the rank file of Qwen 3.6.
         made = FastModel(data=tokenizer.data, scheme="o200k")
         with suppress(TokenizerError), panics_as_errors():
             made.load()
@@ -224,7 +228,7 @@ def _of_ranks(tokenizer: RankTokenizer) -> FastModel | str:
     ]
     of_bytes = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": not splits}
     isolated = [{"type": "Split", "pattern": {"Regex": split}} for split in splits]
-    # A word that is a token is one, whether merges lead to it or not.
+    # A word that is a token becomes this token, whether merges lead to it or not.
     model = {"type": "BPE", "vocab": vocab, "merges": merges, "ignore_merges": True}
     pre_tokenizer = {"type": "Sequence", "pretokenizers": [*isolated, of_bytes]}
     return FastModel(
@@ -243,8 +247,8 @@ def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
     splits = _splits(config.get("pre_tokenizer") or {})
     if splits not in JSON_SPLITS.values():
         return "gigatoken has no scheme for its pre-tokenizer"
-    # NFC makes `;`, a backtick and K of other characters, as it makes what is beyond ASCII, and may
-    # join a last character to what follows.
+    # NFC makes `;`, a backtick and K from other characters, as it makes characters beyond ASCII. It
+    # may also join the last character of a token to what follows.
     added = _added_tokens(
         tokenizer,
         moved=lambda token: (
@@ -259,7 +263,7 @@ def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
         return added
     if any(len(token["content"].encode()) == 1 for token in added):
         return "an added token is a single byte"
-    # Other names are of special tokens that no text gives; gigatoken would take them for text.
+    # Other names are special tokens that no text gives; gigatoken would treat them as text.
     vocab = {name: id_ for name, id_ in model["vocab"].items() if _BYTE_LEVEL.fullmatch(name)}
     data = _with_added(tokenizer, added)
     if len(vocab) < len(model["vocab"]):
@@ -301,7 +305,7 @@ def _of_sentencepiece(config: Mapping[str, Any], data: Callable[[], bytes]) -> F
 
 
 def _in_changed_spaces(config: Mapping[str, Any], token: Mapping[str, Any]) -> bool:
-    """Tell if an added token is found in text whose spaces, or beginning, may have been changed."""
+    """Return whether an added token is searched for in text with a changed beginning or spaces."""
     normalizers = in_order(config.get("normalizer"), "normalizers")
     return bool(token["normalized"]) and (
         PREPEND in normalizers or not {" ", SPACE}.isdisjoint(token["content"])
@@ -311,14 +315,14 @@ def _in_changed_spaces(config: Mapping[str, Any], token: Mapping[str, Any]) -> b
 def _added_tokens(
     tokenizer: JsonTokenizer, *, moved: Callable[[Mapping[str, Any]], bool]
 ) -> list[dict[str, Any]] | str:
-    """The added tokens that gigatoken looks for in texts: none if the reference finds none.
+    """Return the added tokens that gigatoken looks for; none if the reference finds none in texts.
 
-    A special token is text for the reference, but hides what overlaps it. So gigatoken finds them
-    all, and a document that holds a special one goes to the reference.
+    The reference treats a special token as text, but hides what overlaps it. So gigatoken finds all
+    added tokens, and a document that holds a special one goes to the reference.
 
     Args:
         tokenizer: the reference.
-        moved: a test that says if normalizers may change where a token is found.
+        moved: a function that returns whether normalizers may change where a token is found.
     """
     added = [token for token in tokenizer.config["added_tokens"] if token["content"]]
     found = [token for token in added if not token["special"]]
@@ -326,7 +330,7 @@ def _added_tokens(
         return "it has added tokens that are words or strip spaces"
     if any(map(moved, found)):
         return "it looks for added tokens in normalized text"
-    # The reference finds these before the others, wherever they stand.
+    # The reference finds these before the others, at any position.
     first = [token["content"] for token in found if not token["normalized"]]
     then = [token["content"] for token in found if token["normalized"]]
     if any(
@@ -335,14 +339,14 @@ def _added_tokens(
         for after in then
     ):
         return "it has added tokens that overlap, and finds some before the others"
-    id_of = tokenizer.model.token_to_id  # of the model's vocabulary, whatever the file says
+    id_of = tokenizer.model.token_to_id  # the model's ids, whatever the file says
     return [
         {**token, "id": id_of(token["content"]), "normalized": False} for token in added if found
     ]
 
 
 def _with_added(tokenizer: JsonTokenizer, added: list[dict[str, Any]]) -> bytes:
-    """Its tokenizer.json with other added tokens: not written anew, for it is large."""
+    """Put other added tokens into a tokenizer.json; the rest is large and not written anew."""
     first = b'{"added_tokens":'
     before = first + canonical_json(tokenizer.config["added_tokens"])
     if not tokenizer.data.startswith(before):
@@ -355,9 +359,9 @@ def _json(config: Mapping[str, Any]) -> bytes:
 
 
 def _splits(pre_tokenizer: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The expressions that split text before it becomes bytes, none for GPT-2's own splitter.
+    """Return the patterns that split text before it becomes bytes, none for GPT-2's own splitter.
 
-    gigatoken knows the expressions by their text, but does not look at the settings beside them.
+    gigatoken knows the patterns by their text, but ignores the settings beside them.
     """
     match pre_tokenizer:
         case {"type": "ByteLevel", "add_prefix_space": False, **others}:

@@ -28,10 +28,10 @@ _ANSWER_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class JsonTokenizer(Tokenizer):
-    """One of the library `tokenizers`.
+    """A tokenizer of the library `tokenizers`.
 
-    The file is reduced to what decides the ids, and the decoder. The fingerprint covers the
-    normalizer, pre-tokenizer, model and added tokens; layout and decoder decide no id.
+    The file is reduced to the decoder and what decides the ids. The fingerprint covers the
+    normalizer, pre-tokenizer, model and added tokens; layout and decoder do not affect ids.
     """
 
     kind: ClassVar = "huggingface"
@@ -40,12 +40,12 @@ class JsonTokenizer(Tokenizer):
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The tokenizer.json, parsed."""
+        """The parsed tokenizer.json."""
         return dict(json.loads(self.data))
 
     @cached_property
     def model(self) -> Any:
-        """The library's own `Tokenizer`."""
+        """The `Tokenizer` of the library."""
         return _reference(self.data)
 
     @classmethod
@@ -65,10 +65,11 @@ class JsonTokenizer(Tokenizer):
         Args:
             data: the content of the file.
             name: the name of the tokenizer.
-            where: the name in messages, by default the same.
+            where: the name in messages; `name` by default.
             eot_token, bos_token: the tokens around a document, if the user names them.
             named: the end-of-text token that the tokenizer's own configuration names.
-            usual_bos: the token that it puts before a text, empty for none; None if unknown.
+            usual_bos: the token that the tokenizer puts before a text: empty for none, None if
+                unknown.
         """
         where = where or name
         try:
@@ -81,7 +82,7 @@ class JsonTokenizer(Tokenizer):
                 for token in added
             ]
             special = {token["content"]: int(token["id"]) for token in added if token["special"]}
-            vocabulary = dict(model["vocab"])  # of a Unigram model, pairs with scores
+            vocabulary = dict(model["vocab"])  # a Unigram model has pairs with scores
             if usual_bos is None:
                 usual_bos = _beginning(config.get("post_processor") or {})
         except (ValueError, KeyError, TypeError) as error:
@@ -99,7 +100,7 @@ class JsonTokenizer(Tokenizer):
             how='list it in `added_tokens` with "special": true, as its library does on '
             "add_special_tokens() and save()",
         ).choose(eot_token, bos_token)
-        # These add or drop ids; here every id comes from the text.
+        # These settings add or drop ids; here every id comes from the text.
         unused = dict.fromkeys(("padding", "truncation", "post_processor"))
         config = {**config, **unused, "added_tokens": added}
         values = {key: canonical_json(value) for key, value in config.items()}
@@ -125,13 +126,13 @@ class JsonTokenizer(Tokenizer):
             fingerprint=fingerprint_of(cls.kind, identity, bos_token=bos_token),
             data=data,
         )
-        vars(made).update(config=config, model=reference)  # rather than parsed again
+        vars(made).update(config=config, model=reference)  # so that they are not parsed again
         made._refuse_reachable_marks(where)
         return made
 
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "JsonTokenizer":
-        """The inverse of `save`."""
+        """Open what `save` wrote."""
         tokens: dict[str, Any] = {name: spec.get(name) for name in ("eot_token", "bos_token")}
         return cls.of(data, spec["name"], where=where, **tokens)
 
@@ -148,11 +149,11 @@ class JsonTokenizer(Tokenizer):
                 )
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the library; special tokens are text."""
+        """Return the library's ids; special tokens in a text count as text."""
         return self.encode_all([text])[0]
 
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
-        """The ids of several texts."""
+        """Return the ids of several texts."""
         if os.environ.get(_PARALLELISM) == "false":
             found = self.model.encode_batch_fast(texts, add_special_tokens=False)
         else:
@@ -160,16 +161,17 @@ class JsonTokenizer(Tokenizer):
         return [encoding.ids for encoding in found]
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """The text of the library's decoder."""
+        """Return the text of the library's decoder."""
         text: str = self.model.decode(list(ids), skip_special_tokens=False)
         return text.encode()
 
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Have the library start no threads, which no fork would survive: batches are fast and safe.
+    """Keep the library from starting threads, which would not survive a fork.
 
-    Without it texts are encoded one by one, slower and by one thread of a process at a time.
+    So batches are fast and safe. Without this, texts are encoded one by one, slower and by one
+    thread of a process at a time.
     """
     before = os.environ.get(_PARALLELISM)
     os.environ[_PARALLELISM] = "false"
@@ -183,7 +185,7 @@ def one_thread_each() -> Iterator[None]:
 
 
 def _reference(data: bytes) -> Any:
-    """The library's `Tokenizer`, to which special tokens in texts are text."""
+    """Load the library's `Tokenizer` so that it treats special tokens in texts as text."""
     import tokenizers
 
     reference = tokenizers.Tokenizer.from_buffer(data)
@@ -192,10 +194,10 @@ def _reference(data: bytes) -> Any:
 
 
 def in_order(config: Mapping[str, Any] | None, name: str) -> list[Any]:
-    """The normalizers or pre-tokenizers of a configuration, one after another.
+    """Return the normalizers or pre-tokenizers of a configuration, in order.
 
     Args:
-        config: one of them, a `Sequence` of several, or None for none.
+        config: one of them, a `Sequence` of several, or None if there is none.
         name: the name of the list in a `Sequence`.
     """
     if config is None:
@@ -206,7 +208,7 @@ def in_order(config: Mapping[str, Any] | None, name: str) -> list[Any]:
 
 
 def merged_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The pairs of tokens that a BPE model merges, which a file writes as one or two strings."""
+    """Return the pairs of tokens that a BPE model merges; a file has them as one or two strings."""
     merges = model.get("merges") or []
     if merges and isinstance(merges[0], str):
         return [tuple(merge.split(" ", 1)) for merge in merges]
@@ -214,12 +216,12 @@ def merged_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _object(values: Mapping[str, bytes]) -> bytes:
-    """The canonical JSON of an object, of that of its values: a vocabulary is large."""
+    """Join the canonical JSON of values to an object; a large vocabulary is not encoded again."""
     return b"{%s}" % b",".join(canonical_json(key) + b":" + values[key] for key in sorted(values))
 
 
 def of_json_file(path: Path, eot_token: str | None, bos_token: str | None) -> JsonTokenizer:
-    """A tokenizer.json, with the tokenizer_config.json of its folder if there is one."""
+    """Load a tokenizer.json, with the tokenizer_config.json of its folder if there is one."""
     config = path.with_name(_CONFIG_FILE)
     tokens: dict[str, Any] = {"eot_token": eot_token, "bos_token": bos_token}
     if config.is_file():
@@ -228,17 +230,17 @@ def of_json_file(path: Path, eot_token: str | None, bos_token: str | None) -> Js
 
 
 def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonTokenizer:
-    """The tokenizer of a repository of the Hub, or of its cache if the Hub does not answer.
+    """Load the tokenizer of a repository of the Hub, from its cache if the Hub does not answer.
 
     Raises:
         TokenizerError: the file does not exist, or cannot be downloaded.
     """
     import httpx
-    from huggingface_hub import constants, hf_hub_download  # no submodule comes with the package
+    from huggingface_hub import constants, hf_hub_download  # it does not import its submodules
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     unreachable = ""
-    if not constants.HF_HUB_OFFLINE:  # its own client would try for 23 s
+    if not constants.HF_HUB_OFFLINE:  # the Hub's client would try for 23 s
         try:
             httpx.head(constants.ENDPOINT, timeout=_ANSWER_SECONDS)
         except Exception as error:  # noqa: BLE001 - a proxy's settings raise anything
@@ -265,7 +267,7 @@ def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonToken
 
 
 def _named_in(config: bytes) -> dict[str, str | None]:
-    """The tokens that a tokenizer_config.json names, as arguments of `JsonTokenizer.of`."""
+    """Return the tokens that a tokenizer_config.json names, as arguments of `JsonTokenizer.of`."""
     try:
         values = dict(json.loads(config))
     except (ValueError, TypeError):
@@ -276,13 +278,13 @@ def _named_in(config: bytes) -> dict[str, str | None]:
 
 
 def _content(token: object) -> str | None:
-    """A token of a configuration: a string, or an object with `content`."""
+    """Return a token of a configuration, given as a string or as an object with `content`."""
     token = token.get("content") if isinstance(token, dict) else token
     return token if isinstance(token, str) else None
 
 
 def _beginning(post_processor: Mapping[str, Any]) -> str | None:
-    """The token that a post-processor puts before a text."""
+    """Return the token that a post-processor puts before a text."""
     match post_processor:
         case {"type": "Sequence", "processors": processors}:
             return next(filter(None, map(_beginning, processors)), None)

@@ -1,4 +1,4 @@
-"""Loading a tokenizer by the name that the user gives, or as it was saved with a dataset."""
+"""Loading of tokenizers, by the name that the user gives, or as saved with a dataset."""
 
 import json
 import re
@@ -41,18 +41,18 @@ def load_tokenizer(
     bos_token: str | None = None,
     pattern: str | None = None,
 ) -> Tokenizer:
-    """Load a tiktoken encoding, a .tiktoken, .json or .model file, or that of a Hub repository.
+    """Load a tiktoken encoding, a .tiktoken, .json or .model file, or a tokenizer of the Hub.
 
     A rank file holds neither pattern nor special tokens. Both are known if the file is named after
-    a known encoding (`r50k_base.tiktoken`), or has the content of a known one (Llama 3 and 4,
-    Qwen); otherwise `pattern` is needed, as the name of such a one or as a regular expression. With
+    a known encoding (`r50k_base.tiktoken`), or has the content of a known file (Llama 3 and 4,
+    Qwen). Otherwise `pattern` is needed: the name of a known pattern, or a regular expression. With
     an expression or the name of an encoding, the special tokens are `eot_token`, by default
-    `<|endoftext|>`, with the first id above all ranks, and `bos_token` with the next one.
+    `<|endoftext|>`, with the first id above all ranks, and `bos_token` with the next id.
     """
     marks = eot_token, bos_token
     path = local_path(name)
     if name.endswith(".tiktoken") or (
-        name.endswith(".model") and is_rank_file(read_file(path))  # Meta calls them so
+        name.endswith(".model") and is_rank_file(read_file(path))  # as Meta names rank files
     ):
         return of_rank_file(path, pattern, *marks)
     if pattern is not None:
@@ -96,9 +96,9 @@ def load_like(
     bos_token: str | None = None,
     pattern: str | None = None,
 ) -> Tokenizer:
-    """Load a tokenizer to compare it with that of a dataset, which says what is left out.
+    """Load a tokenizer to compare it with a dataset's, which supplies arguments that are left out.
 
-    A rank file holds neither pattern nor special tokens, so both are the dataset's.
+    A rank file holds neither pattern nor special tokens, so both come from the dataset.
     """
     path, own = local_path(name), identity.pattern if pattern is None else None
     eot_token, bos_token = eot_token or identity.eot_token, bos_token or identity.bos_token
@@ -116,7 +116,7 @@ def open_saved(folder: Path, *, trusted: bool = False) -> Tokenizer:
 
     Args:
         folder: the folder that holds it.
-        trusted: true if this run has written it: it is not checked again.
+        trusted: true if this run wrote it, so that it is not checked again.
     """
     where = folder / SPEC_FILE
     try:

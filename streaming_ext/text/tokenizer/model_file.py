@@ -12,7 +12,7 @@ from streaming_ext.text.tokenizer.tokenizer import Marks, Tokenizer, fingerprint
 
 @dataclass(frozen=True, kw_only=True)
 class ModelTokenizer(Tokenizer):
-    """One of the library `sentencepiece`; the fingerprint covers all bytes of the model."""
+    """A tokenizer of the library `sentencepiece`; the fingerprint covers all bytes of the model."""
 
     kind: ClassVar = "sentencepiece"
     package: ClassVar = "sentencepiece"
@@ -20,7 +20,7 @@ class ModelTokenizer(Tokenizer):
 
     @cached_property
     def model(self) -> Any:
-        """The library's own `SentencePieceProcessor`."""
+        """The `SentencePieceProcessor` of the library."""
         import sentencepiece
 
         return sentencepiece.SentencePieceProcessor(model_proto=self.data)
@@ -71,17 +71,17 @@ class ModelTokenizer(Tokenizer):
 
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "ModelTokenizer":
-        """The inverse of `save`."""
+        """Open what `save` wrote."""
         tokens = {name: spec.get(name) for name in ("eot_token", "bos_token")}
         return cls.of(data, spec["name"], where=where, **tokens)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the library, without a beginning or an end of its own."""
+        """Return the library's ids, without tokens that it would add at the beginning or end."""
         ids: list[int] = self.model.encode(text, add_bos=False, add_eos=False)
         return ids
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """The text of the library, with the names of control ids, which it leaves out."""
+        """Return the library's text, with the names of control ids, which the library omits."""
         text = ""
         for is_control, run in groupby(ids, self.model.is_control):
             if is_control:

@@ -1,4 +1,4 @@
-"""A SentencePiece model as a tokenizer.json, if one gives the same ids."""
+"""Conversion of a SentencePiece model to a tokenizer.json, if one gives the same ids."""
 
 import struct
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import Any, Final
 SPACE: Final = "\u2581"  # stands for a space in the vocabularies of SentencePiece
 REPLACE: Final = {"type": "Replace", "pattern": {"String": " "}, "content": SPACE}
 PREPEND: Final = {"type": "Prepend", "prepend": SPACE}
-# Of the library's sentencepiece_model.proto: the parts of a model, and by name the part, the number
-# of the field, its default, and the value with which the ids are known to be the same.
+# From the library's sentencepiece_model.proto: the parts of a model; then, by name, the part, the
+# number of the field, its default, and the value for which the ids are known to be the same.
 _ENTRY, _TRAINER, _NORMALIZER = 1, 2, 3
 _SETTINGS: Final[dict[str, tuple[int, int, Any, Any]]] = {
     "model_type": (_TRAINER, 3, 1, 2),  # BPE
@@ -23,10 +23,10 @@ _NORMAL, _USER_DEFINED, _UNUSED, _BYTE = 1, 4, 5, 6
 
 
 def json_of_model(data: bytes) -> dict[str, Any] | str:
-    """The tokenizer.json of a model, or the reason why there is none.
+    """Return the tokenizer.json of a model, or the reason why there is none.
 
-    The library joins the two neighbours that make the piece of the highest score. So a piece
-    merges of any two pieces that it consists of, the pieces in the order of their scores.
+    The library joins the two neighbours that make the piece with the highest score. So two pieces
+    merge if their concatenation is a piece, in the order of the scores.
     """
     parts = list(_fields(data))
     specs = {number: dict(_fields(value)) for number, value in parts if number != _ENTRY}
@@ -71,7 +71,7 @@ def json_of_model(data: bytes) -> dict[str, Any] | str:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
-    """The numbers and values of a protobuf message's fields."""
+    """Yield the numbers and values of the fields of a protobuf message."""
     at = 0
 
     def number() -> int:

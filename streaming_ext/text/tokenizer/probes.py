@@ -1,4 +1,4 @@
-"""Texts by whose ids a dataset knows its tokenizer again: `tokenizer/probes.json`."""
+"""Texts by whose ids a dataset recognizes its tokenizer: `tokenizer/probes.json`."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +22,7 @@ Read = Callable[[FileRecord], bytes]
 Encode = Callable[[str], Sequence[int]]
 Ids = Mapping[str, int | None]
 # Scripts and normal forms, digits, code, marks of chat templates; no code point is a recent one.
-# The arrow is a line end. Datasets hold the texts that were here when they were made.
+# The arrow stands for a line end. A dataset holds the texts that were here when it was made.
 _LINES: Final = """Hello, world!
 It's Anna's; we'll see, THEY'RE here.
 the of and to in that with this from they would there through though enough their about which
@@ -72,14 +72,14 @@ _SPACES: Final = (" ", "\t", "\n", "\r\n", "\u00a0", "\u3000", " \n", "\n\n ")
 
 
 def probe_texts() -> list[str]:
-    """The texts that a new dataset holds with their ids."""
+    """Return the texts that a new dataset holds with their ids."""
     lines = _LINES.replace("\n", "\0").replace("↵", "\n").split("\0")
     runs = [space * count for space in _SPACES for count in (1, 2, 3, 4, 7, 16)]
     return [*lines, *(f" {line}\n" for line in lines), *runs, *(f"a{run}b" for run in runs)]
 
 
 def probes_of(tokenizer: Tokenizer) -> bytes:
-    """The content of the file: the texts, each with its reference ids."""
+    """Return the content of the file: the texts, each with its reference ids."""
     probes = [(text, tokenizer.encode(text)) for text in probe_texts()]
     return canonical_json({"version": _VERSION, "probes": probes}) + b"\n"
 
@@ -89,11 +89,11 @@ def open_listed(manifest: Manifest | None, read: Read, where: str) -> Tokenizer:
 
     Args:
         manifest: the manifest of the dataset, if it has one.
-        read: reads a file that the manifest lists.
-        where: the dataset, for messages.
+        read: a function that reads a file of the manifest.
+        where: the name of the dataset in messages.
 
     Raises:
-        UsageError: it holds none.
+        UsageError: the dataset holds no tokenizer.
         TokenizerError: the files of the tokenizer are damaged.
     """
     if manifest is None or not manifest.tokenizer_files:
@@ -108,14 +108,14 @@ def open_listed(manifest: Manifest | None, read: Read, where: str) -> Tokenizer:
 
 
 def saved_probes(manifest: Manifest | None, read: Read, where: str) -> dict[str, list[int]]:
-    """The probes of a dataset; those of an older one are made with the tokenizer that it holds.
+    """Return the probes of a dataset; an older dataset makes them with the tokenizer that it holds.
 
     Args:
         manifest, read, where: see `open_listed`.
 
     Raises:
         UsageError: the dataset does not hold its tokenizer.
-        TokenizerError, CorruptDatasetError: its files are damaged.
+        TokenizerError, CorruptDatasetError: the files of the dataset are damaged.
     """
     listed = [] if manifest is None else manifest.tokenizer_files
     file = next((file for file in listed if file.path == PROBES_PATH), None)
@@ -135,23 +135,23 @@ def difference(
     where: str,
     name: str = "",
 ) -> str:
-    """Name the first text to which a tokenizer gives other ids than a dataset has; empty for none.
+    """Describe the first difference between a tokenizer and a dataset's; empty if there is none.
 
     Args:
         probes: the texts of the dataset, with their ids.
         given: a name or file, or a tokenizer of Shardmill, tiktoken, Transformers or tokenizers.
         identity: the tokenizer of the dataset, as its manifest describes it.
-        where, name: the dataset and the tokenizer, for messages.
+        where, name: the names of the dataset and the tokenizer in messages.
 
     Raises:
-        UsageError: it is no tokenizer, or cannot be loaded.
+        UsageError: `given` is not a tokenizer, or cannot be loaded.
     """
     name = name or str(getattr(given, "name", type(given).__name__))
     try:
         if isinstance(given, str | Path):
             name = str(given)
             given = load_like(name, identity)
-        elif hasattr(given, "to_str"):  # of tokenizers
+        elif hasattr(given, "to_str"):  # a `Tokenizer` of tokenizers
             given = JsonTokenizer.of(given.to_str().encode(), name, eot_token=identity.eot_token)
     except MissingTokenError as error:
         return lacking(error, identity, where, name)
@@ -166,10 +166,10 @@ def difference(
 
 
 def lacking(error: MissingTokenError, identity: TokenizerIdentity, where: str, name: str) -> str:
-    """Say that a tokenizer lacks a token of a dataset; see `difference`.
+    """Report a token of a dataset that a tokenizer lacks; see `difference`.
 
     Raises:
-        MissingTokenError: the token is not the dataset's, so the user has named it.
+        MissingTokenError: the token is not the dataset's, so the user named it.
     """
     if error.token not in identity.marks:
         raise error
@@ -181,15 +181,15 @@ def lacking(error: MissingTokenError, identity: TokenizerIdentity, where: str, n
 
 
 def _encoder_and_marks(given: Any, marks: Ids) -> tuple[Encode, Ids]:
-    """The function of a tokenizer that takes special tokens in a text for text, and ids of some.
+    """Return a tokenizer's function that encodes special tokens as text, and its ids of `marks`.
 
     Raises:
-        UsageError: it has no such function.
+        UsageError: the tokenizer has no such function.
     """
     if isinstance(given, Tokenizer):
         own = {token: id_ for _, token, id_ in given.marks}
         return given.encode, {token: own.get(token) for token in marks}
-    if hasattr(given, "encode_ordinary"):  # of tiktoken
+    if hasattr(given, "encode_ordinary"):  # an `Encoding` of tiktoken
         return given.encode_ordinary, marks
     try:
         given.encode("", add_special_tokens=False)
@@ -201,7 +201,7 @@ def _encoder_and_marks(given: Any, marks: Ids) -> tuple[Encode, Ids]:
     encode = partial(given.encode, add_special_tokens=False)
     if not hasattr(given, "convert_tokens_to_ids"):
         return encode, marks
-    # Tokenizers of Transformers keep the setting until the next text.
+    # Tokenizers of Transformers keep the setting until the next text: here an empty one.
     return (
         lambda text: (encode(text, split_special_tokens=True), given.encode(""))[0],
         {token: given.convert_tokens_to_ids(token) for token in marks},
@@ -209,7 +209,7 @@ def _encoder_and_marks(given: Any, marks: Ids) -> tuple[Encode, Ids]:
 
 
 def other_ids(expected: Mapping[str, Sequence[int]], encode: Encode, name: str, where: str) -> str:
-    """Name the first text that a tokenizer encodes otherwise; see `difference`."""
+    """Describe the first text that a tokenizer encodes differently; see `difference`."""
     others = {text: ids for text in expected if (ids := [*encode(text)]) != expected[text]}
     if not others:
         return ""

@@ -1,7 +1,7 @@
 """Tokenizers of tiktoken: rank files (.tiktoken) and encodings by name.
 
-A rank file holds neither the pattern that splits text nor the special tokens; this module has those
-of the public encodings.
+A rank file holds neither the pattern that splits text nor the special tokens; this module has both
+for the public encodings.
 """
 
 import base64
@@ -29,8 +29,8 @@ from streaming_ext.text.tokenizer.tokenizer import (
 
 MAX_TOKEN_ID = 1 << 31
 
-# The public patterns, written out here rather than read from the installed tiktoken: the text of a
-# pattern enters the fingerprint, and tiktoken rewrites its own from release to release.
+# The public patterns are written out here rather than read from the installed tiktoken: the text of
+# a pattern enters the fingerprint, and tiktoken rewrites its patterns from release to release.
 GPT2_PATTERN = (
     r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 )
@@ -59,7 +59,7 @@ QWEN2_PATTERN = rf"{_WORDS}\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+{_REST}"
 QWEN35_PATTERN = rf"{_WORDS}[\p{{L}}\p{{M}}]+|\p{{N}}| ?[^\s\p{{L}}\p{{M}}\p{{N}}]+{_REST}"
 TEKKEN_PATTERN = O200K_PATTERN.replace(f"{_CONTRACTION}?", "").replace("{1,3}", "")
 _TEKKEN = ("<unk>", "<s>", "</s>")
-_BEGINNINGS = ("<|begin_of_text|>", "<s>")  # of texts, in families that have one
+_BEGINNINGS = ("<|begin_of_text|>", "<s>")  # tokens that begin texts, in families that have one
 _FIM = {"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
 # encoding -> (pattern, special tokens)
 KNOWN_ENCODINGS: dict[str, tuple[str, dict[str, int]]] = {
@@ -69,8 +69,8 @@ KNOWN_ENCODINGS: dict[str, tuple[str, dict[str, int]]] = {
     "cl100k_base": (CL100K_PATTERN, {ENDOFTEXT: 100257, **_FIM, "<|endofprompt|>": 100276}),
     "o200k_base": (O200K_PATTERN, {ENDOFTEXT: 199999, "<|endofprompt|>": 200018}),
 }
-# family of rank files -> (pattern, special tokens from the first id above all ranks on, how many
-# ids they have in all)
+# family of rank files -> (pattern, special tokens from the first id above all ranks on, number of
+# ids of all special tokens)
 _LLAMA = "<|begin_of_text|> <|end_of_text|>"
 _TURN = "<|start_header_id|> <|end_header_id|> <|eom_id|> <|eot_id|> <|python_tag|> <|image|>"
 _FIM_NAMES = " ".join(_FIM)
@@ -96,7 +96,7 @@ _CONTENTS = {
     "b2b1b8dfb5cc5f024bafc373121c6aba3f66f9a5a0269e243470a1de16a33186": "qwen2",
     "8dde380a6405e935f5de16a99eb61c824f3f814dd1ed298784c72babb7a03cdd": "qwen35",
 }
-# What splits text, by the names that a user may pass.
+# Patterns that split text, by the names that a user may pass.
 PATTERNS: dict[str, str] = {
     **{name: pattern for name, (pattern, _) in KNOWN_ENCODINGS.items()},
     **{name: pattern for name, (pattern, *_) in _FAMILIES.items()},
@@ -106,7 +106,7 @@ _LONG_RUN = re.compile(r"(\s{1000})\s{1000,}(\s{1000})")
 
 @dataclass(frozen=True, kw_only=True)
 class RankTokenizer(Tokenizer):
-    """One of tiktoken; the fingerprint covers ranks, pattern and special tokens."""
+    """A tokenizer of tiktoken; the fingerprint covers ranks, pattern and special tokens."""
 
     kind: ClassVar = "tiktoken"
     package: ClassVar = "tiktoken"
@@ -119,7 +119,7 @@ class RankTokenizer(Tokenizer):
 
     @cached_property
     def encoding(self) -> Any:
-        """The library's own `Encoding`."""
+        """The `Encoding` of the library."""
         import tiktoken
 
         return tiktoken.Encoding(
@@ -140,7 +140,7 @@ class RankTokenizer(Tokenizer):
         eot_token: str | None,
         bos_token: str | None,
     ) -> "RankTokenizer":
-        """Make a tokenizer of all that decides the ids."""
+        """Make a tokenizer from everything that decides the ids."""
         marks = Marks(where=name, special=special_tokens).choose(eot_token, bos_token)
         taken = set(ranks.values())
         if clash := sorted(token for token, id_ in special_tokens.items() if id_ in taken):
@@ -162,7 +162,7 @@ class RankTokenizer(Tokenizer):
         )
         vars(made).update(ranks=ranks)
         try:
-            made.encoding  # noqa: B018 - made here, where its words can be named
+            made.encoding  # noqa: B018 - made here, where an error can name the tokenizer
         except ImportError:  # an extra is not installed
             raise
         except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
@@ -171,13 +171,13 @@ class RankTokenizer(Tokenizer):
 
     @classmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "RankTokenizer":
-        """The inverse of `save`."""
+        """Open what `save` wrote."""
         ranks, special_tokens = parse_rank_file(data, where), dict(spec["special_tokens"])
         tokens = {name: spec.get(name) for name in ("eot_token", "bos_token")}
         return cls.of(spec["name"], ranks, spec["pattern"], special_tokens, **tokens)
 
     def encode(self, text: str) -> list[int]:
-        """The ids of `encode_ordinary`."""
+        """Return the ids of `encode_ordinary`."""
         try:
             with panics_as_errors():
                 ids: list[int] = self.encoding.encode_ordinary(text)
@@ -186,10 +186,10 @@ class RankTokenizer(Tokenizer):
         return ids
 
     def _encode_long_runs(self, text: str) -> list[int]:
-        """The ids of a text on which tiktoken's stack overflows: a million spaces in a row.
+        """Encode a text on which tiktoken's stack overflows: a million spaces in a row.
 
-        Only splitting overflows, so the module `regex` splits and tiktoken merges each word. Both
-        must split the same text alike once its runs of spaces are shortened.
+        Only splitting overflows, so the module `regex` splits the text and tiktoken merges each
+        word. Both must split the same text alike once its runs of spaces are shortened.
         """
         shorter = _LONG_RUN.sub(r"\1\2", text)
         if (
@@ -206,26 +206,26 @@ class RankTokenizer(Tokenizer):
     def _encode_words(self, text: str) -> list[int]:
         import regex  # type: ignore[import-untyped]
 
-        # In Python `$` also matches before a newline that ends the text, in Rust it does not.
+        # In Python `$` also matches before a newline at the end of the text; in Rust it does not.
         words = regex.finditer((self.pattern or "").replace("$", r"\Z"), text)
         encode = self.encoding._core_bpe.encode_single_piece
         return [id_ for word in words for id_ in encode(word.group().encode())]
 
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """The bytes of the tokens."""
+        """Return the bytes of the tokens."""
         with panics_as_errors():
             return bytes(self.encoding.decode_bytes(list(ids)))
 
 
 def is_rank_file(data: bytes) -> bool:
-    """Tell if content begins as a rank file does, whatever its name."""
+    """Return whether content begins as a rank file does, whatever its name."""
     return re.match(rb"[A-Za-z0-9+/]+=* \d+\r?\n", data) is not None
 
 
 def of_rank_file(
     path: Path, pattern: str | None, eot_token: str | None, bos_token: str | None
 ) -> RankTokenizer:
-    """A tokenizer of a rank file; its pattern is named, or known by its name or its content."""
+    """Load a rank file; its pattern is given, or known from its name or its content."""
     ranks = parse_rank_file(read_file(path), str(path))
     first = max(ranks.values()) + 1
     known = KNOWN_ENCODINGS.get(path.name.removesuffix(".tiktoken"))
@@ -251,7 +251,7 @@ def of_rank_file(
 
 
 def of_tekken(path: Path, eot_token: str | None, bos_token: str | None) -> RankTokenizer:
-    """A tokenizer of Mistral's own file, in which special tokens have the first ids."""
+    """Load Mistral's own file, in which special tokens have the first ids."""
     try:
         content = json.loads(read_file(path))
         config, named = content["config"], content.get("special_tokens") or ()
@@ -273,7 +273,7 @@ def of_tekken(path: Path, eot_token: str | None, bos_token: str | None) -> RankT
 
 
 def of_encoding(name: str, eot_token: str | None, bos_token: str | None) -> RankTokenizer:
-    """An encoding that tiktoken knows by name; downloaded on first use."""
+    """Load an encoding that tiktoken knows by name; tiktoken downloads it on first use."""
     import tiktoken
 
     if name not in (encodings := tiktoken.list_encoding_names()):
@@ -291,7 +291,7 @@ def of_encoding(name: str, eot_token: str | None, bos_token: str | None) -> Rank
             "network: (1) pass the path of a rank file, such as r50k_base.tiktoken, or (2) point "
             "TIKTOKEN_CACHE_DIR at a folder that tiktoken filled before."
         ) from None
-    # The pattern of this module goes first: see GPT2_PATTERN.
+    # A pattern of this module takes precedence: see GPT2_PATTERN.
     pattern = KNOWN_ENCODINGS[name][0] if name in KNOWN_ENCODINGS else encoding._pat_str
     special_tokens = dict(encoding._special_tokens)
     ranks = dict(encoding._mergeable_ranks)
@@ -300,7 +300,7 @@ def of_encoding(name: str, eot_token: str | None, bos_token: str | None) -> Rank
 
 
 def parse_rank_file(data: bytes, where: str) -> dict[bytes, int]:
-    """The ranks of a .tiktoken file, checked: base64, unique tokens and ranks, all 256 bytes."""
+    """Parse a .tiktoken file, and check it: base64, unique tokens and ranks, all 256 bytes."""
     lines = [line.split() for line in data.splitlines() if line]
     try:
         ranks = {base64.b64decode(token, validate=True): int(rank) for token, rank in lines}
@@ -320,7 +320,7 @@ def parse_rank_file(data: bytes, where: str) -> dict[bytes, int]:
 
 
 def rank_file_bytes(ranks: Mapping[bytes, int]) -> bytes:
-    """Return a .tiktoken file in rank order."""
+    """Write ranks as a .tiktoken file, in rank order."""
     ordered = sorted(ranks.items(), key=itemgetter(1))
     return b"".join(
         [b"%s %d\n" % (b2a_base64(token, newline=False), rank) for token, rank in ordered]

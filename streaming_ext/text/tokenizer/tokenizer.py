@@ -18,7 +18,7 @@ from streaming_ext.base.git_lfs import not_a_pointer
 SPEC_FILE: Final = "tokenizer_spec.json"
 SPEC_VERSION: Final = 1
 ENDOFTEXT: Final = "<|endoftext|>"
-# A rank file is about 3.5 MB at 200,000 tokens and the largest tokenizer.json are about 40 MB.
+# A rank file of 200,000 tokens has about 3.5 MB, the largest tokenizer.json about 40 MB.
 MAX_FILE_BYTES: Final = 256 << 20
 # Tried in this order if neither the user nor the tokenizer names its end-of-text token.
 _EOT_NAMES: Final = (
@@ -39,14 +39,14 @@ class Tokenizer(ABC):
     """A tokenizer that treats special tokens in a text as text and adds none of its own.
 
     Attributes:
-        kind: as the manifest names it.
+        kind: the kind that the manifest names.
         package: the library that gives the reference ids.
         file_name: the name of the file that holds the vocabulary in a saved tokenizer.
         eot_id, eot_token: the token that ends each document.
         fingerprint: a hash of what decides the ids and of the ids around a document. It leaves out
-            the name: two names of one vocabulary are one tokenizer.
+            the name: a vocabulary under two names is one tokenizer.
         pattern: the regular expression that splits text, if the kind keeps it apart.
-        bos_id, bos_token: the token that begins each document, if one does.
+        bos_id, bos_token: the token that begins each document, if there is one.
         data: the content of the file `file_name`.
         usual_bos: the token that the tokenizer's own configuration puts before a text.
         special_tokens: the ids of all special tokens, if the kind keeps them apart.
@@ -70,7 +70,7 @@ class Tokenizer(ABC):
 
     @property
     def marks(self) -> list[tuple[str, str, int]]:
-        """The tokens around each document: in words, its text, its id."""
+        """Tokens around each document: what each marks, its text, its id."""
         marks = [("end-of-text", self.eot_token, self.eot_id)]
         if self.bos_token is not None and self.bos_id is not None:
             marks.append(("beginning-of-text", self.bos_token, self.bos_id))
@@ -78,7 +78,7 @@ class Tokenizer(ABC):
 
     @property
     def note(self) -> str:
-        """A line that people who tokenize with it should know; empty if there is none."""
+        """Line that users of this tokenizer should know; empty if there is none."""
         if self.bos_id is not None or self.usual_bos in {None, self.eot_token}:
             return ""
         return (
@@ -88,14 +88,14 @@ class Tokenizer(ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The reference ids of `text`, without the ids around a document."""
+        """Return the reference ids of `text`, without the ids around a document."""
 
     @abstractmethod
     def decode_bytes(self, ids: Sequence[int]) -> bytes:
-        """The text of `ids`; an end-of-text id gives its token."""
+        """Return the bytes of the text of `ids`; an end-of-text id gives its token."""
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of `ids`, a list, an array or a tensor; bytes that are no UTF-8 are replaced."""
+        """Decode `ids`, a list, an array or a tensor; bytes that are not UTF-8 are replaced."""
         return self.decode_bytes([*map(int, ids)]).decode(errors="replace")
 
     def __reduce__(self) -> Any:
@@ -104,11 +104,11 @@ class Tokenizer(ABC):
     @classmethod
     @abstractmethod
     def saved(cls, data: bytes, where: str, spec: Mapping[str, Any]) -> "Tokenizer":
-        """The tokenizer of a saved file and its description."""
+        """Open the saved file of a tokenizer with its description."""
 
     @classmethod
     def trusted(cls, data: bytes, spec: Mapping[str, Any]) -> Self:
-        """Return the tokenizer that this run saved: not checked again, parsed when it is needed."""
+        """Open the tokenizer that this run saved, without a check; it is parsed when needed."""
         return cls(data=data, **{name: spec[name] for name in spec.keys() - {"kind", "version"}})
 
     def save(self, folder: Path) -> None:
@@ -118,7 +118,7 @@ class Tokenizer(ABC):
             (folder / name).write_bytes(data)
 
     def files(self) -> dict[str, bytes]:
-        """The files that `save` writes, by their names."""
+        """Return the files that `save` writes, by name."""
         return {self.file_name: self.data, SPEC_FILE: canonical_json(self._spec()) + b"\n"}
 
     def _spec(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Tokenizer(ABC):
         return spec
 
     def description(self) -> dict[str, Any]:
-        """The entry of the tokenizer in a manifest."""
+        """Return the entry of the tokenizer in a manifest."""
         names = "kind", "name", "vocab_size", "eot_id", "eot_token", "fingerprint", "pattern"
         values = {name: getattr(self, name) for name in (*names, "bos_id", "bos_token")}
         return {name: value for name, value in values.items() if value is not None}
@@ -136,14 +136,14 @@ class Tokenizer(ABC):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Marks:
-    """The tokens around a document, as far as they are known before they are chosen.
+    """The candidates for the tokens around a document, and the facts to choose them by.
 
     Attributes:
-        where: name of the tokenizer in messages.
+        where: the name of the tokenizer in messages.
         special: the ids of tokens that no text gives.
         named: the end-of-text token that the tokenizer itself names.
-        is_ordinary: a test that says if a token is in the vocabulary without being special.
-        how: the way to make such a token a special one.
+        is_ordinary: a function that returns whether a token is in the vocabulary, but not special.
+        how: the way to make such a token special.
     """
 
     where: str
@@ -153,11 +153,11 @@ class Marks:
     how: str = ""
 
     def choose(self, eot_token: str | None, bos_token: str | None) -> dict[str, Any]:
-        """The fields of a tokenizer: the user's tokens, else the end of text that it names.
+        """Choose the fields of a tokenizer: the user's tokens, else the end of text that it names.
 
         Raises:
-            MissingTokenError: none of these is among the special tokens.
-            TokenizerError: both are the same.
+            MissingTokenError: no candidate is among the special tokens.
+            TokenizerError: both tokens are the same.
         """
         ends = (self.named, *_EOT_NAMES) if eot_token is None else (eot_token,)
         eot = self._find(ends, "end-of-text", "--eot-token", [*self.special])
@@ -177,7 +177,7 @@ class Marks:
     def _find(
         self, tokens: Sequence[str | None], what: str, option: str, special: Sequence[str]
     ) -> str:
-        """The first of these tokens that is special."""
+        """Return the first of these tokens that is special."""
         for token in filter(None, tokens):
             if token in special:
                 return token
@@ -198,11 +198,11 @@ class Marks:
 
 
 def read_file(path: Path) -> bytes:
-    """The content of a tokenizer's file.
+    """Read the file of a tokenizer.
 
     Raises:
-        TokenizerError: it cannot be read, or its size is that of no tokenizer.
-        UsageError: it is a pointer of Git LFS.
+        TokenizerError: the file cannot be read, or no tokenizer has its size.
+        UsageError: the file is a pointer of Git LFS.
     """
     try:
         size = path.stat().st_size
@@ -218,7 +218,7 @@ def read_file(path: Path) -> bytes:
 
 
 def fingerprint_of(kind: str, *chunks: bytes, bos_token: str | None) -> str:
-    """SHA-256 of all that decides the ids, as hex."""
+    """Return the SHA-256 of everything that decides the ids, in hex."""
     digest = hashlib.sha256(f"shardmill tokenizer 1: {kind}\n".encode())
     for chunk in chunks:
         digest.update(chunk)
@@ -228,13 +228,13 @@ def fingerprint_of(kind: str, *chunks: bytes, bos_token: str | None) -> str:
 
 
 def canonical_json(value: Any) -> bytes:
-    """The JSON of a value, always the same bytes."""
+    """Encode a value as JSON, always with the same bytes."""
     return json.dumps(value, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
 
 
 @contextmanager
 def without_collecting() -> Iterator[None]:
-    """Collect no garbage meanwhile: to look through half a million merges takes long."""
+    """Turn off garbage collection: a search through half a million merges takes long."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -246,7 +246,7 @@ def without_collecting() -> Iterator[None]:
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Raise TokenizerError for a panic of a Rust extension, which is no Exception."""
+    """Raise TokenizerError for a panic of a Rust extension, which is not an Exception."""
     try:
         yield
     except BaseException as error:

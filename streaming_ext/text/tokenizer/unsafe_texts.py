@@ -1,8 +1,8 @@
-"""The search for documents that go to the reference, by the ids that the fast engine gives.
+"""Search for the documents that go to the reference, by the ids that the fast engine gives.
 
-Ids are a fourth as many as bytes, so looking at them costs little. The bytes of the ids, one after
-another, are those of the document. So a code point that engines may split differently lies in one
-token, or begins at the end of one and goes on in the next ones.
+There are four times as many bytes as ids, so looking at the ids costs little. The bytes of the ids,
+one after another, are the bytes of the document. So a code point that engines may split differently
+lies in one token, or begins at the end of a token and goes on in the next tokens.
 """
 
 import json
@@ -19,34 +19,37 @@ from streaming_ext.base.arrays import Ints
 from streaming_ext.text.documents.text_array import taken
 
 # The code points on which engines may split or normalize text differently. Engines know the same
-# patterns, but each has its own tables of Unicode. A code point that Unicode 14.0 assigned is of
-# the same class in all of them, with few exceptions; tests try each with the pinned versions.
+# patterns, but each has its own tables of Unicode. A code point that Unicode 14.0 assigned has the
+# same class in all of them, with few exceptions; tests try each with the pinned versions.
 TABLE: Final = Path(__file__).with_name("unsafe_code_points.json")
 Ranges = Sequence[tuple[int, int]]  # of code points, both ends included, ascending
-# The end of a token that begins a character and does not end it; how the next token goes on.
+# A character that begins but does not end in a token; its bytes at the start of the next token.
 _CUT: Final = re.compile(rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})?\Z")
 _REST: Final = re.compile(rb"[\x80-\xbf]{0,3}")
-_BLOCK: Final = 2**18  # ids looked at together: more would leave the caches, fewer cost calls
-_MOST: Final = 3  # tokens over which a character goes on
+_BLOCK: Final = 2**18  # ids processed together: more would leave the caches, fewer cost calls
+_MOST: Final = 3  # further tokens in which a character may go on
 _FEW: Final = 1 / 16
-_FOUND: Final = 1  # the state after what is looked for; 0 is that after all that is harmless
+_FOUND: Final = 1  # the state after a match; the state after harmless bytes is 0
 
 
 @cache
 def unsafe_ranges() -> Ranges:
-    """The code points that are left to the reference."""
+    """Return the code points that are left to the reference."""
     return tuple((start, end) for start, end in json.loads(TABLE.read_bytes()))
 
 
 def parts_of(token: bytes) -> tuple[bytes, bytes, bytes]:
-    """The end of a character, whole ones, and the beginning of one: each may be empty."""
+    """Split a token into the end of a character, whole characters and the beginning of one.
+
+    Each may be empty.
+    """
     end = len(_REST.match(token)[0])  # type: ignore[index]
     begin = _CUT.search(token, end).start()  # type: ignore[union-attr]
     return token[:end], token[end:begin], token[begin:]
 
 
 def code_points_from(text: bytes) -> tuple[int, int]:
-    """The first code point whose character may begin with these bytes, and the end of them."""
+    """Return the range [first, end) of code points whose characters may begin with these bytes."""
     size = 2 + (text[0] >= 0xE0) + (text[0] >= 0xF0)
     value = text[0] & 0x7F >> size
     for byte in text[1:size]:
@@ -56,7 +59,7 @@ def code_points_from(text: bytes) -> tuple[int, int]:
 
 
 class UnsafeTexts:
-    """Finds the documents that hold certain code points, or give certain ids."""
+    """A search for documents that hold certain code points, or give certain ids."""
 
     def __init__(
         self, vocabulary: Mapping[int, bytes], ranges: Ranges, reserved: Collection[int] = ()
@@ -65,10 +68,10 @@ class UnsafeTexts:
 
         Args:
             vocabulary: the bytes of each id.
-            ranges: the code points, beyond ASCII.
-            reserved: the ids.
+            ranges: the code points to find, beyond ASCII.
+            reserved: the ids to find.
         """
-        unsafe = np.zeros(0x140000, np.bool_)  # as many as four bytes could encode
+        unsafe = np.zeros(0x140000, np.bool_)  # by code point, as many as four bytes could encode
         for start, end in ranges:
             unsafe[start : end + 1] = True
         beyond = {id_: token for id_, token in vocabulary.items() if ranges and not token.isascii()}
@@ -81,12 +84,12 @@ class UnsafeTexts:
         rest_of = [rests.setdefault(_REST.match(token)[0], len(rests)) for token in tokens]  # type: ignore[index]
         states = _States(unsafe)
         state_of = [states.after(_CUT.search(token[-3:])[0]) for token in tokens]  # type: ignore[index]
-        # table: (states, rests), the state after both
+        # table: (states, rests), the state after a state and a rest
         steps = states.steps([*rests])
         self._bits = (len(rests) - 1).bit_length()
         table = np.zeros((len(steps), 1 << self._bits), np.uint32)
         table[:, : len(rests)] = steps
-        # edges: (ids,), the state after a token, and the rest that it begins with
+        # edges: (ids,), the state after a token, and in the low bits the rest that it begins with
         edges = np.zeros(max(vocabulary) + 1, np.uint32)
         edges[ids] = state_of
         edges[[*holders, *reserved]] = _FOUND
@@ -96,7 +99,7 @@ class UnsafeTexts:
         self._is_open = (edges >> self._bits > 0).view(np.uint8)
 
     def rows(self, ids: npt.NDArray[np.uint32], offsets: Ints) -> Ints:
-        """The documents, ascending.
+        """Return the documents that hold a match, ascending.
 
         Args:
             ids: the ids of all documents, by the fast engine.
@@ -112,14 +115,14 @@ class UnsafeTexts:
         return rows
 
     def _found(self, ids: npt.NDArray[np.uint32]) -> Ints:
-        """Find the ids of a block that are, or begin, what is looked for; the last only follow."""
+        """Find the ids of a block that are, or begin, a match; the last ids can only go on."""
         is_open = taken(self._is_open, ids)
         count = np.count_nonzero(is_open)
         if count == 0:
             return np.empty(0, np.int64)
         rest = np.uint32((1 << self._bits) - 1)
         few = count < _FEW * len(ids)
-        # In some languages with some vocabularies most ids are open: no index then.
+        # In some languages, some vocabularies leave most ids open. An index does not pay then.
         at = np.flatnonzero(is_open.view(np.bool_)) if few else np.arange(0)
         edges = np.append(taken(self._edges, ids[at] if few else ids), np.zeros(_MOST, np.uint32))
         state = edges[:-_MOST]
@@ -136,19 +139,19 @@ class UnsafeTexts:
 
 
 class _States:
-    """States after a token: how far a code point that is looked for may have started.
+    """The states after a token: bytes of a character that has started and may become a match.
 
-    Example: E0 A4 begins the code points from U+0900 on. With 85 it is U+0905; with nothing more
-    it is open.
+    Example: E0 A4 begins the code points from U+0900 on. With 85 it is U+0905; without further
+    bytes it is open.
     """
 
     def __init__(self, unsafe: npt.NDArray[np.bool_]) -> None:
-        self._before = np.append(0, np.cumsum(unsafe))  # code points before each
+        self._before = np.append(0, np.cumsum(unsafe))  # unsafe code points before each
         self._known = {b"": 0}
         self._open: list[bytes] = []
 
     def after(self, text: bytes) -> int:
-        """The number of the state after bytes from the first one of a character on."""
+        """Return the number of the state after the first bytes of a character."""
         if text not in self._known:
             first, end = code_points_from(text)
             count = self._before[end] - self._before[first]
@@ -160,9 +163,9 @@ class _States:
         return self._known[text]
 
     def steps(self, rests: list[bytes]) -> list[list[int]]:
-        """The state after each state and each rest."""
+        """Return the state after each state and each rest."""
         found = [[0] * len(rests), [_FOUND] * len(rests)]
-        found.extend(  # the states are more and more
+        found.extend(  # `after` appends to `self._open` meanwhile
             [self.after(text + rest) if rest else 0 for rest in rests] for text in self._open
         )
         return found

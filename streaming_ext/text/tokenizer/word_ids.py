@@ -1,8 +1,8 @@
-"""The ids of words, remembered: for tokenizers of the library `tokenizers` that split at spaces.
+"""A cache of the ids of words, for tokenizers of the library `tokenizers` that split at spaces.
 
 A text is cut at each space between two plain characters. If a tokenizer splits there too, and
-changes the characters on one side whatever is on the other, the ids of a text are those of its
-words, one after another.
+normalizes each side independently of the other, the ids of a text are the ids of its words, one
+after another.
 """
 
 import re
@@ -14,14 +14,14 @@ import numpy as np
 
 from streaming_ext.text.tokenizer.json_file import JsonTokenizer, in_order
 
-MAX_BYTES: Final = 2**28  # of the words that are remembered, about
-_WORD_BYTES: Final = 200  # that a word takes beside its characters
-# Letters, digits and signs of ASCII, Latin, Greek and Cyrillic. No mark is among them, which would
-# join the space before it, and no normalizer makes a space of one.
+MAX_BYTES: Final = 2**28  # of the words in the cache, about
+_WORD_BYTES: Final = 200  # that a word takes besides its characters
+# Letters, digits and signs of ASCII, Latin, Greek and Cyrillic. No normalizer makes a space of one.
+# Marks are not among them, because a mark would join the space before it.
 _PLAIN: Final = "!-~\u00c0-\u024f\u0386-\u03ff\u0400-\u0481\u048a-\u052f"
 _CUT: Final = re.compile(f" (?<=[{_PLAIN}] )(?=[{_PLAIN}])")
 # Normalizers that look at one character and the marks on it, and pre-tokenizers that split at each
-# space and leave it at most at the beginning of what follows.
+# space and keep it, if at all, at the beginning of what follows.
 _LOCAL: Final = {
     *("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "BertNormalizer"),
     *("Nmt", "Precompiled"),
@@ -60,15 +60,15 @@ def _splits(pre_tokenizer: Mapping[str, Any]) -> bool:
 
 
 class WordIds:
-    """The ids of texts, of which each word is encoded once."""
+    """A cache of the ids of words, which encodes each word of texts once."""
 
     def __init__(self, tokenizer: JsonTokenizer) -> None:
         self._tokenizer = tokenizer
-        self._known = dict[str, bytes]()  # without the space before the word
+        self._known = dict[str, bytes]()  # by word, without the space before it
         self._num_bytes = 0
 
     def encode(self, texts: Sequence[str]) -> list[bytes]:
-        """The ids of each text, as bytes of uint32."""
+        """Return the ids of each text, as bytes of uint32."""
         if self._num_bytes > MAX_BYTES:
             self._known.clear()
             self._num_bytes = 0
