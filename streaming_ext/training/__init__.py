@@ -2,7 +2,7 @@
 
 The way of a batch, with the file of each step:
 
-    streams.py        the datasets to train on, and opening.py what each argument brings
+    arguments.py      the datasets to train on, and all settings; opening.py opens what they name
     order/            the sequences of each step: one plan, the same on any number of ranks
     reading/          shards in a cache, mapped, as rows of tokens: `TokenSource`
     columns.py        the contents of a batch besides tokens: `Column`
@@ -11,5 +11,5 @@ The way of a batch, with the file of each step:
     resume.py         the state; position.py the position of a plain DataLoader and its workers
 
 A feature is one file of features/: a source that wraps a source, a column, or an answer about the
-data. It is imported when its argument is given, in opening.py, or when it is asked for.
+data. opening.py imports it when its argument is given, or a method of the dataset imports it.
 """

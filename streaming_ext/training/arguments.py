@@ -1,6 +1,6 @@
-"""The arguments of a dataset as four objects: its order, location, reader and batches.
+"""The arguments of a dataset as four objects: its order, location, rank and batches.
 
-Its location is one dataset, or streams of several.
+The location is one dataset, or streams of several.
 """
 
 import inspect
@@ -36,20 +36,20 @@ def _proportion(name: str, value: Any) -> float | str:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenStream:
-    """A dataset and how much of an epoch it makes; the words are mosaicml-streaming's.
+    """A dataset and its part of an epoch, in the words of mosaicml-streaming.
 
     Attributes:
         remote: the location of the published dataset; None if all of it is local.
-        local: cache, or the dataset itself.
-        split: a split in place of the dataset's one.
+        local: the cache, or the dataset itself.
+        split: the split to read in place of the dataset's.
         proportion: the part of the epoch, relative to the other streams; also as a schedule in
             tokens of training, "0:0.9 900B:0.2".
         repeat: the number of times that an epoch holds this stream.
         choose: sequences of this stream per epoch.
         where: the condition on kept columns, `tokens` or `source` that its documents meet, as
             `shardmill shard --where` takes it: "score >= 4"; all documents unless given.
-        domain: a name for the kind of text; streams of one count together in `domain_ids`.
-        max_repeats: passes over this stream in all of training, at most; with a proportion.
+        domain: the name of a kind of text; `domain_ids` counts streams of one domain together.
+        max_repeats: the most passes over this stream in all of training; needs a proportion.
         generation: the beginning of the hash of a manifest, to read an older generation of an
             extended dataset; the newest unless given.
     """
@@ -77,18 +77,18 @@ class TokenStream:
 
     @property
     def domain_name(self) -> str:
-        """The domain, also if none was named."""
+        """The domain: the given one, or the name of the stream."""
         return self.domain or self.name
 
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None
     ) -> "TokenStream":
-        """The stream of an existing dataset: this one; the dataset of a text is made first.
+        """Return this stream, whose dataset exists; a text makes its dataset first.
 
         Args:
             split: the split to read.
             sequence_length: tokens of the longest sequences; None if the user named none.
-            limit: bytes that its cache may hold.
+            limit: bytes that the cache may hold.
         """
         return self
 
@@ -111,18 +111,18 @@ class DataLocation:
     Attributes:
         streams: several datasets, in place of `remote` and `local`.
         remote: the location of the published dataset; None if all of it is local.
-        local: cache for the raw shards; the dataset itself if `remote` is None.
-        proportion_by: `column:NAME`: a stream of the documents of each value that `proportions`
+        local: the cache of the raw shards; the dataset itself if `remote` is None.
+        proportion_by: `column:NAME`, for a stream of the documents of each value that `proportions`
             names. Documents of other values are left out; a line of the log counts them.
         proportions: the proportion of each value, as `TokenStream(proportion=...)` takes it:
             {"de": 2, "en": 1}; None stands for documents without a value.
         token_dtype: type of an id, if a set of another tool stores them as bytes:
             `uint16`, `uint32`, `int32` or `int64`.
         predownload: sequences that each rank fetches ahead; half a shuffle window by default.
-        cache_limit: bytes that the cache may hold, or `200gb`; what has no remote is never evicted.
+        cache_limit: bytes that the cache may hold, or `200gb`; the dataset itself is never evicted.
         download_retry: further attempts after half a minute of failures; 0 for none at all.
         download_timeout: seconds for one file, all attempts together.
-        storage_options: handed to fsspec.
+        storage_options: options for fsspec.
     """
 
     streams: Sequence[TokenStream] | None = None
@@ -162,10 +162,10 @@ class BatchContents:
 
     Attributes:
         extras: columns by their names, see `COLUMNS`; one name, or several.
-        eot_id: the id that ends a document, if the dataset does not say.
-        domain_by: `folder` or `column:NAME`: what `domain_ids` gives each token a number by.
+        eot_id: the id that ends a document, if the dataset does not name it.
+        domain_by: `folder` or `column:NAME`, the property by which `domain_ids` numbers tokens.
         tokenizer: the tokenizer of the model: a name, a file, or an object of tiktoken or
-            Transformers. Refused if it gives other ids to the texts that the dataset holds.
+            Transformers. It is refused if it gives other ids to the texts of the dataset.
     """
 
     extras: str | Collection[str] = ()
@@ -202,11 +202,11 @@ _STOCK: Final = {
 
 
 def settings_of(given: Mapping[str, Any], others: Collection[str]) -> Settings:
-    """The four objects of flat arguments.
+    """Make the four objects from flat arguments.
 
     Args:
-        given: values by their names; more may be in it.
-        others: names of arguments that were given and are none of the dataset.
+        given: the values by their names, among others.
+        others: names of given arguments that the dataset does not have.
 
     Raises:
         UsageError: a value is not allowed, or an argument belongs to stock StreamingDataset.
@@ -228,7 +228,7 @@ def settings_of(given: Mapping[str, Any], others: Collection[str]) -> Settings:
 
 
 def described(method: Method) -> Method:
-    """Add the descriptions of the fields of the four objects to a method that takes them all."""
+    """Add the fields of the four objects, with their descriptions, to a method's docstring."""
     texts = [(inspect.getdoc(kind) or "").partition("Attributes:\n")[2] for kind in KINDS]
     method.__doc__ = "\n".join([method.__doc__ or "", "", "Args:", *texts])
     return method

@@ -32,12 +32,12 @@ from streaming_ext.training.workers import pinned
 if TYPE_CHECKING:
     from streaming_ext.training.features.context import ContextSlice
 
-PLANNED_ROWS: Final = 4096  # planned at once: the plan then costs little per batch
+PLANNED_ROWS: Final = 4096  # planned at once, so that the plan costs little per batch
 _NO_ROWS: Final = {
     "tokens",
     "boundaries",
     "step",
-}  # of a raw batch; the others have a value per row
+}  # the other entries of a raw batch are columns with a value per row
 
 
 class _Block(NamedTuple):
@@ -66,14 +66,14 @@ class _Block(NamedTuple):
 
 @dataclass(kw_only=True, eq=False)
 class BatchReader:
-    """Makes the batches of one rank from a plan and a source of tokens.
+    """The batches of one rank, made from a plan and a source of tokens.
 
     Attributes:
         plan: the sequences of each step.
         source: the source of the tokens.
         columns: the contents of a batch besides its tokens.
         eot_id: the id that ends a document, None if unknown.
-        predownload: sequences of this rank to run ahead with fetching.
+        predownload: sequences that this rank fetches ahead.
         context: the part of each row that this rank gets; None for all of it.
     """
 
@@ -101,7 +101,7 @@ class BatchReader:
         self._of_rows = [each for each in self.columns if isinstance(each, RowColumn)]
         self._masks = [each for each in self.columns if isinstance(each, SegmentColumn)]
         by_documents = self.context is not None and self.context.layout == "documents"
-        # Whether the context slice needs a column that the user does not.
+        # The context slice may need a column that the user did not request.
         self._hides = by_documents and CuSeqlens.name not in self.names
         if self._hides:
             self._masks.append(CuSeqlens())
@@ -113,7 +113,7 @@ class BatchReader:
 
     @property
     def token_bytes(self) -> int:
-        """Bytes that raw batches hold for each token, boundaries left out."""
+        """Bytes per token of raw batches, without boundaries."""
         own = sum(column.token_bytes for column in self._of_rows)
         return self.source.reader.dtype.itemsize + own
 
@@ -126,31 +126,31 @@ class BatchReader:
         worker: int = 0,
         num_workers: int = 1,
     ) -> Iterator[Batch]:
-        """The batches of some steps, one after another.
+        """Yield the batches of some steps, one after another.
 
         Args:
             cursor: the position of step 0.
-            steps: ranges of steps of one phase each, and the steps to plan at once.
-            ids_at_once: whose steps are copied together if they are ready; one step at least. None
-                for all that are planned at once, even if they must be waited for.
-            worker: number of this worker, which takes each `num_workers`-th block of steps.
+            steps: ranges of steps of one phase each, with the number of steps to plan at once.
+            ids_at_once: ids that are copied together if their shards are ready, at least one step;
+                None to copy all steps of a plan together, even if they must be waited for.
+            worker: the number of this worker, which takes every `num_workers`-th block of steps.
             num_workers: the number of workers that divide the blocks.
 
         Yields:
-            raw batches, each of one step or more: what `split` makes batches of.
+            raw batches of one or more steps, which `split` makes into batches.
         """
         now = 0
         size = max((phase.batch_size for phase in self.plan.phases(cursor)), default=1)
         self.source.reader.start_process()
 
         def planned() -> Iterator[tuple[range, Phase, Ints, Ints]]:
-            """Blocks with their streams and sequences: (steps, batch_size) each."""
+            """Yield blocks with their streams and sequences: (steps, batch_size) each."""
             for block in blocks_of(steps, worker=worker, num_workers=num_workers):
                 phase = self.plan.phase_of(cursor, block[0])
                 yield block, phase, *self.plan.sequences(cursor, np.array(block, np.int64))
 
         upcoming = (
-            (block, streams, sequences // phase.per_position)  # of the longest length
+            (block, streams, sequences // phase.per_position)  # numbered by the longest length
             for block, phase, streams, sequences in planned()
         )
         with Prefetcher(
@@ -170,7 +170,7 @@ class BatchReader:
                     raw = self._batch(block, block.rows(first, count))
                     if self._masks:
                         if first not in marked:
-                            # All that is left at once, if nothing must be waited for.
+                            # All remaining steps at once, if their shards are ready.
                             known = left if block.ready(first, left) else count
                             marked = range(first, first + known)
                             boundaries = self._boundaries(block, first, known)
@@ -179,7 +179,7 @@ class BatchReader:
                     first += count
 
     def read(self, stream: int, sequences: Ints) -> Batch:
-        """Some sequences of one stream, by their numbers on disk, as a raw batch."""
+        """Read some sequences of one stream, by their numbers on disk, as a raw batch."""
         self.source.reader.start_process()
         numbers = sequences[None]
         block = self._located(np.full_like(numbers, stream), numbers, self.plan.length)
@@ -189,16 +189,16 @@ class BatchReader:
         return raw
 
     def finish(self, raw: Batch) -> Batch:
-        """The one batch of a raw batch of one step; see `split`."""
+        """Make the batch of a raw batch of one step; see `split`."""
         (batch,) = self.split(raw, rows=len(raw["tokens"]))
         batch.pop(MASKED, None)
         return batch
 
     def split(self, raw: Batch, *, rows: int) -> Iterator[Batch]:
-        """The batches of a raw batch, each of `rows` rows.
+        """Make batches of `rows` rows each from a raw batch.
 
-        Apart from reading, since arrays of one value a token cost more to send between processes
-        than to make.
+        This is apart from reading: arrays with one value per token cost more to send between
+        processes than to make.
 
         Yields:
             `tokens` (rows, length) int64, the extras, `real` if rows may be
@@ -207,11 +207,11 @@ class BatchReader:
         kept = [name for name in raw if name not in _NO_ROWS]
         segments = self._segments_of(raw, rows) if self._masks else None
         for step, first in enumerate(range(0, len(raw["tokens"]), rows), raw.get("step", 0)):
-            # No name here holds a batch, so that the next one may have its memory.
+            # No name here holds a batch, so that the next one may reuse its memory.
             yield self._one_step(raw, slice(first, first + rows), kept, segments, step)
 
     def _segments_of(self, raw: Batch, rows: int) -> Segments:
-        """The segments of a raw batch; the same for all that have the same boundaries."""
+        """Return the segments of a raw batch; batches of the same boundaries share them."""
         boundaries, shape = raw["boundaries"], (rows, raw["tokens"].shape[1])
         segments = self._segments
         if segments is None or segments.boundaries is not boundaries or segments.shape != shape:
@@ -240,7 +240,7 @@ class BatchReader:
         return batch
 
     def _located(self, streams: Ints, sequences: Ints, length: int) -> _Block:
-        """Steps whose streams and sequences are known: (steps, rows of a step) each."""
+        """Locate the rows of steps, given streams and sequences: (steps, rows of a step) each."""
         size = streams.shape[1]
         streams, sequences = streams.reshape(-1), sequences.reshape(-1)
         located = self.source.locate(streams, sequences, length)
@@ -268,11 +268,11 @@ class BatchReader:
 def blocks_of(
     steps: Sequence[tuple[range, int]], *, worker: int = 0, num_workers: int = 1
 ) -> Iterator[range]:
-    """The blocks of one worker, which takes each `num_workers`-th.
+    """Yield the blocks of one worker, which takes every `num_workers`-th block.
 
     Args:
         steps: ranges of steps of one size, over all workers, and the steps per block.
-        worker: number of this worker.
+        worker: the number of this worker.
         num_workers: the number of workers that divide the blocks.
     """
     blocks = (
@@ -282,7 +282,7 @@ def blocks_of(
 
 
 def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
-    """Convert a batch to tensors; the longest segment stays a number."""
+    """Convert a batch to tensors; `max_seqlen` stays a number."""
     result = {
         name: values if name == "max_seqlen" else torch.from_numpy(values)
         for name, values in batch.items()
@@ -291,7 +291,7 @@ def to_tensors(batch: Batch, *, pin: bool) -> dict[str, Any]:
 
 
 def samples_of(batch: Batch) -> list[dict[str, Any]]:
-    """A batch as one dictionary of tensors a row."""
+    """Divide a batch into dictionaries of tensors, one per row."""
     tensors = to_tensors(batch, pin=False)
     return [
         {name: values[row] for name, values in tensors.items()}

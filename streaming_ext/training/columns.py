@@ -1,7 +1,7 @@
 """Columns: the contents of a batch besides `tokens`, each by its name in `extras`.
 
-A column of rows is made where the shards are read, in a worker if there are any; a column of
-segments where batches are handed over. To add one, write its class, put it in `COLUMNS`, and
+A `RowColumn` is made where the shards are read, in a worker if there are workers; a `SegmentColumn`
+is made where batches are handed over. To add a column, write its class, put it in `COLUMNS`, and
 describe it in docs/how-to/train.md.
 
 Boundaries of documents are found for the rows of many steps at once, and spread over the tokens of
@@ -11,9 +11,9 @@ each step only for columns with a value per token:
     position_ids are 0 1 2 0 1 2 3 4, document_ids 0 0 0 1 1 1 1 1, and cu_seqlens of the batch
     begins with 0 3 8; the third token ends its document, and its target is the first of the next
 
-They are made by a few large copies. Positions, which are most of the work, are made of granules:
-copies out of one row of counting numbers, each from the position of its first token on; then a
-granule from zero at the start of every segment.
+A few large copies make these values. Positions, which are most of the work, consist of granules: a
+granule is a copy out of one row of counting numbers, from the position of its first token on. Then
+a granule from zero is copied to the start of every segment.
 """
 
 from abc import abstractmethod
@@ -30,7 +30,7 @@ from streaming_ext.reading.buffers import Buffers
 from streaming_ext.reading.source import Rows
 
 Batch = dict[str, Any]
-MASKED: Final = "masked"  # rows that a filter masked: for those who count, not for training
+MASKED: Final = "masked"  # rows that a filter masked; they are for counting, not for training
 _GRANULE: Final = 128  # tokens copied at once
 
 
@@ -47,7 +47,7 @@ class Column:
     per_token, needs_ends = False, False
 
     def identity(self) -> dict[str, Any]:
-        """The settings that change which rows count, or what is counted; none for most columns."""
+        """Return the settings that change which rows count, or what is counted; most have none."""
         return {}
 
 
@@ -55,11 +55,11 @@ class ReadRows(NamedTuple):
     """Rows of a batch as they were read.
 
     Attributes:
-        tokens: their ids: (rows, length).
+        tokens: the ids of the rows: (rows, length).
         located: the located rows, of which these are a slice.
         rows: the slice of the located rows.
-        real: False for those that only fill up a step: (rows,).
-        streams, sequences: stream of each row, and its number there: (rows,).
+        real: False for rows that only fill up a step: (rows,).
+        streams, sequences: the stream of each row, and its number in the stream: (rows,).
         eot_id: the id that ends a document, -1 if it is unknown.
     """
 
@@ -76,7 +76,7 @@ class RowColumn(Column):
     """A column that is made where shards are read.
 
     Attributes:
-        token_bytes: bytes per token that it adds to what a worker sends.
+        token_bytes: bytes per token that the column adds to the messages of a worker.
     """
 
     token_bytes = 0
@@ -141,7 +141,7 @@ class StartsInside(RowColumn):
 
 
 class Segments:
-    """The segments of the steps that some boundaries belong to.
+    """The segments of the steps to which some boundaries belong.
 
     Attributes:
         boundaries: the first offset of each segment, over all steps.
@@ -150,12 +150,12 @@ class Segments:
     """
 
     def __init__(self, boundaries: Boundaries, *, shape: tuple[int, int], buffers: Buffers) -> None:
-        """Do once what all steps have in common.
+        """Compute once what all steps need.
 
         Args:
             boundaries: the boundaries of some steps.
             shape: rows per step and tokens per row.
-            buffers: the buffers that arrays come from.
+            buffers: the buffers from which arrays are taken.
         """
         self.boundaries, self.shape, self.buffers = boundaries, shape, buffers
         self.lengths: Small = np.diff(boundaries.edges)
@@ -163,7 +163,7 @@ class Segments:
         # The first offset of each step, then the end: (steps + 1,)
         steps = np.arange(0, boundaries.edges[-1] + 1, tokens)
         self._edge_steps = edge_steps = np.searchsorted(boundaries.edges, steps)
-        # Lists, since single numbers are taken from them faster.
+        # Lists, since they give single numbers faster than arrays.
         self._steps: list[int] = edge_steps.tolist()
         self._ignored_steps: list[int] = np.searchsorted(boundaries.ignored, steps).tolist()
         self._ignored = boundaries.ignored % tokens
@@ -174,16 +174,16 @@ class Segments:
         self.last_targets = boundaries.last_targets.reshape(-1, shape[0])
 
     def of_step(self, step: int) -> slice:
-        """The segments of one step."""
+        """Return the slice of the segments of one step."""
         return slice(self._steps[step], self._steps[step + 1])
 
     def edges(self, step: int) -> Small:
-        """The first offset of each segment in a step, then the end: (segments + 1,)."""
+        """Return the first offset of each segment in a step, then the end: (segments + 1,)."""
         begin, end = self._steps[step], self._steps[step + 1]
         return self._edges[begin + step : end + step + 1]
 
     def ignored(self, step: int) -> Ints:
-        """The offsets in a step without a target, besides the last of each row: (ignored,)."""
+        """Return the offsets without a target in a step, besides the last of each row."""
         return self._ignored[self._ignored_steps[step] : self._ignored_steps[step + 1]]
 
     @cached_property
@@ -195,7 +195,7 @@ class Segments:
     @cached_property
     def numbers(self) -> Small:
         """The number of each segment in its row: (segments,)."""
-        # First segment of each row, then their number: (rows + 1,)
+        # The first segment of each row, then the number of segments: (rows + 1,)
         rows = np.arange(0, self.boundaries.edges[-1] + 1, self.shape[1])
         firsts = np.searchsorted(self.boundaries.edges, rows)
         numbers = np.arange(firsts[-1], dtype=np.int32)
@@ -206,12 +206,12 @@ class Segments:
     def granules(self) -> Ints | None:
         """The position of the first token of each granule; None if segments are short.
 
-        One granule more than a step fills: the last segment's may run beyond the step. The shape is
-        (steps, granules).
+        There is one granule more than a step fills: the last segment's may run beyond the step. The
+        shape is (steps, granules).
 
             granules of 4 tokens, segments that begin at 0 and 6 of a step of 12: the granules begin
             at 0, 4 and 8, in segments 0, 0 and 1, so their positions are 0, 4 and 2; the granule
-            from zero that is copied to 6 puts the tokens from 6 on right
+            from zero that is copied to 6 corrects the tokens from 6 on
         """
         edge_steps, steps = self._edge_steps, len(self._edge_steps) - 1
         if len(self.lengths) * _GRANULE >= self.boundaries.edges[-1]:
@@ -220,7 +220,7 @@ class Segments:
         granules = ceil_div(size, _GRANULE) + 1
         step = np.repeat(np.arange(steps), np.diff(edge_steps))
         begins = self.boundaries.edges[:-1] - step * size
-        # How many segments begin in front of each granule: (steps * granules,)
+        # The number of segments that begin since the granule before: (steps * granules,)
         before = np.bincount(
             step * granules + ceil_div(begins, _GRANULE), minlength=steps * granules
         )
@@ -230,7 +230,7 @@ class Segments:
 
 
 class SegmentColumn(Column):
-    """A column that is made of the segments of a step, where batches are handed over.
+    """A column that is made from the segments of a step, where batches are handed over.
 
     Attributes:
         needs_next: True for columns that need the token after each row.
@@ -242,7 +242,7 @@ class SegmentColumn(Column):
 
     @abstractmethod
     def of_step(self, segments: Segments, step: int, tokens: Ints) -> Any:
-        """The values of one step.
+        """Return the values of one step.
 
         Args:
             segments: the segments of some steps.
@@ -252,7 +252,7 @@ class SegmentColumn(Column):
 
 
 class Targets(SegmentColumn):
-    """The next token at each position; -100 in padding and after the shard: (rows, length)."""
+    """The next token at each position; -100 in padding and at a shard's end: (rows, length)."""
 
     name, needs_next, filler = "targets", True, IGNORED
 
@@ -296,7 +296,7 @@ class PositionIds(SegmentColumn):
             return first.reshape(segments.shape)
         counting = _counting(length)
         positions: Small = counting[segments.granules[step]].view(np.int32)
-        # In their order: what one runs beyond its segment, those of the next ones put right.
+        # In order of their starts: what a granule writes beyond its segment, the next correct.
         windows(positions, _GRANULE)[starts] = counting[0]
         return positions[: rows * length].reshape(segments.shape)
 
@@ -334,13 +334,13 @@ class MaxSeqlen(SegmentColumn):
 
 @lru_cache(maxsize=4)
 def _counting(length: int) -> npt.NDArray[np.void]:
-    """Granules from each number on, as far as one that begins in a row of `length` tokens goes."""
+    """Return a granule from each number on that positions in a row of `length` tokens need."""
     numbers = np.arange(length + 2 * _GRANULE, dtype=np.int32)
     numbers.flags.writeable = False
     return windows(numbers, _GRANULE)
 
 
-# In the order in which a batch holds them.
+# In the order in which a batch holds the columns.
 COLUMNS: Final[dict[str, type[Column]]] = {
     column.name: column
     for column in (

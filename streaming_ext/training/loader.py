@@ -1,4 +1,4 @@
-"""Whole batches out of a `StreamingTokenDataset`; its state counts what training received."""
+"""Whole batches from a `StreamingTokenDataset`, and a state that counts those received."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from streaming_ext.training.features.trace import DocumentVisit, SequenceTrace
     from streaming_ext.training.features.training_plan import TrainingPlan
 
-CACHED_BYTES = 1 << 19  # ids copied at once: no more than a core's own cache holds
+CACHED_BYTES = 1 << 19  # of ids copied at once: they fit the cache of one core
 
 
 class StreamingTokenLoader:
-    """Iterate over the batches of an epoch: dictionaries with `tokens`, int64, and the extras.
+    """An iterable over the batches of an epoch: dictionaries with `tokens` (int64) and the extras.
 
     If an iteration was broken off, the next one resumes at its position; if short batches are
-    filled up (`drop_last=False`), it starts from the beginning. After a complete epoch the next one
-    follows; of the holdout the same again (evaluation).
+    filled up (`drop_last=False`), it starts from the beginning. After a complete epoch the next
+    epoch follows; with a filled-up holdout split, the same epoch comes again (evaluation).
     """
 
     _masked: "MaskedCount | None" = None
@@ -45,14 +45,14 @@ class StreamingTokenLoader:
         timeout: float | None = None,
         multiprocessing_context: str | BaseContext | None = None,
     ) -> None:
-        """Choose how batches come.
+        """Set up the loader without reading a batch.
 
         Args:
             dataset: the dataset to read.
             num_workers: processes that read ahead; with 0 this process reads.
             prefetch_factor: messages that each worker makes ahead.
-            pin_memory: give out tensors in pinned memory, for copies to a GPU that overlap.
-            timeout: seconds to wait for a worker; by default what fetching a shard may take.
+            pin_memory: True for tensors in pinned memory, so that copies to a GPU may overlap.
+            timeout: seconds to wait for a worker; by default as long as fetching a shard may take.
             multiprocessing_context: the start method of workers, as in torch's DataLoader.
         """
         require_settings(
@@ -93,7 +93,7 @@ class StreamingTokenLoader:
         return f"{type(self).__name__}({self.dataset!r}, {steps})"
 
     def __len__(self) -> int:
-        """Steps of a complete epoch."""
+        """Return the number of steps of a complete epoch."""
         return self.dataset.plan.steps_left(replace(self._cursor, position=0))
 
     @property
@@ -106,7 +106,7 @@ class StreamingTokenLoader:
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that the last batch was of."""
+        """The number of the epoch of the last batch."""
         return self._cursor.epoch
 
     @property
@@ -115,10 +115,10 @@ class StreamingTokenLoader:
         return self.dataset.plan.steps_done(self._position())
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The batches that are left of this epoch, or all of the next one.
+        """Yield the remaining batches of this epoch, or all of the next one.
 
         Raises:
-            DatasetError: a shard is missing or damaged; never a short epoch.
+            DatasetError: a shard is missing or damaged; an epoch never ends early without error.
             WorkerDiedError: a worker was killed.
             UsageError: another iteration began meanwhile.
         """
@@ -141,17 +141,17 @@ class StreamingTokenLoader:
                 return  # nothing has moved training meanwhile
 
     def _batches(self, begin: Cursor, number: int) -> Iterator[dict[str, Any]]:
-        """The steps behind a cursor, until training is moved to another one."""
+        """Yield the batches after a cursor, until training is moved to another one."""
         plan, reader = self.dataset.plan, self.dataset.batch_reader
         for raw in self._raw_batches(begin):
             rows = plan.phase_of(begin, self._received).batch_size
             for batch in reader.split(raw, rows=rows):
-                # Counted before it is handed over: a state saved in the loop's body has it.
+                # Count the batch before the yield: a state saved in the loop's body includes it.
                 self._received += 1
                 if self._masked is not None:
                     self._masked.add(int(batch.pop(MASKED).sum()), raw["tokens"].shape[1])
                 yield to_tensors(batch, pin=self._pin)
-                del batch  # the next one may have its memory
+                del batch  # the next one may reuse its memory
                 self._newest.require(number)
                 if self._cursor is not begin:
                     return
@@ -161,16 +161,16 @@ class StreamingTokenLoader:
             )
 
     def skip(self, steps: int) -> None:
-        """Leave out the next steps, as if training had received them: after a spike of its loss.
+        """Skip the next steps as if training had received them, as after a spike of its loss.
 
-        A running iteration continues behind them. What it skips beyond the end of an epoch is
-        skipped of the next one.
+        A running iteration continues after these steps. Steps beyond the end of an epoch are
+        skipped in the next one.
 
         Args:
             steps: the number of steps, at least 0.
 
         Raises:
-            UsageError: less than 0, or without `drop_last`, when an epoch holds every sequence.
+            UsageError: `steps` is below 0, or an epoch holds every sequence (`drop_last=False`).
         """
         if steps < 0:
             raise UsageError(f"`steps` to skip must be at least 0, got {steps}.")
@@ -182,7 +182,7 @@ class StreamingTokenLoader:
         self._cursor, self._received = plan.after(cursor, steps), 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The state between two steps: what training received, not what workers prepared."""
+        """Return the state after the steps that training received, whatever workers prepared."""
         cursor, resume = self._position(), self.dataset.resume
         counts = {} if self._counts is None else self._counts.state(cursor, resume.fingerprints)
         counts |= {} if self._masked is None else self._masked.state()
@@ -221,17 +221,17 @@ class StreamingTokenLoader:
         """Trace the documents of each sequence of a step of this epoch, over all ranks.
 
         Args:
-            step: counted from the start of the epoch.
+            step: the number of the step, from the start of the epoch.
         """
         from streaming_ext.training.features.trace import trace_step
 
         return trace_step(self.dataset, step, cursor=self._cursor)
 
     def trace_document(self, source: str, row: int) -> "list[DocumentVisit]":
-        """The steps of this epoch that hold a document, also those that are still to come.
+        """Find the steps of this epoch that hold a document, also steps that are still to come.
 
         Args:
-            source: URL of its source file, or the end of it that no other file has.
+            source: the URL of its source file, or an ending that no other file has.
             row: the row of the document in the file, from 0.
         """
         from streaming_ext.training.features.trace import trace_document
@@ -239,15 +239,15 @@ class StreamingTokenLoader:
         return trace_document(self.dataset, source, row, cursor=self._cursor)
 
     def plan(self, *, epochs: int = 1) -> "TrainingPlan":
-        """The phases of training with their steps and tokens, from the start of this epoch on.
+        """Return the phases of training with steps and tokens, from the start of this epoch on.
 
-        `plan().steps` is what a schedule of the learning rate needs; printed, it is a table.
+        A schedule of the learning rate needs `plan().steps`. A plan prints as a table.
 
         Args:
             epochs: the number of epochs.
 
         Raises:
-            UsageError: a stream reaches its `max_repeats` in one of them.
+            UsageError: a stream reaches its `max_repeats` in one of the epochs.
         """
         from streaming_ext.training.features.training_plan import training_plan
 
@@ -257,16 +257,16 @@ class StreamingTokenLoader:
     def tokens_seen(self) -> int:
         """Tokens that training received since its start, over all ranks.
 
-        Padding counts, and so does what was left out at the end of an epoch, which is less than a
-        global batch each time.
+        Padding counts, and so do the tokens that were left out at the end of each epoch, less than
+        a global batch.
         """
         return self.dataset.plan.tokens_seen(self._position())
 
     def achieved(self) -> list[StreamUsage]:
         """Count what training received of each stream since its start, as `tokens_seen` does.
 
-        With `domain_by` also of each domain in it: what came since the
-        last call is looked up, in a few milliseconds for a million tokens.
+        With `domain_by`, count the domains of each stream as well: this looks up what came since
+        the last call, in a few milliseconds per million tokens.
         """
         plan = self.dataset.plan
         seen = plan.seen(self._position())
@@ -296,7 +296,7 @@ class StreamingTokenLoader:
         needed. Skipped steps are not counted.
 
         Args:
-            group: torch process group with every data-parallel rank; None for the default one.
+            group: the torch process group of all data-parallel ranks; None for the default one.
 
         Raises:
             UsageError: nothing is filtered, or there is no such group.

@@ -1,8 +1,8 @@
-"""Slots of shared memory, through which batches leave a worker.
+"""Slots of shared memory through which batches leave a worker.
 
 Sending tensors through torch makes a file in shared memory and a socket for each message, which
 costs more than making the batch, and a killed job leaves the socket's folder behind. These slots
-are made once, have no name, and go with the last process that holds them.
+are made once, have no name, and are freed with the last process that holds them.
 """
 
 import mmap
@@ -17,30 +17,30 @@ from streaming_ext.order.state import Cursor
 from streaming_ext.training.batch_reader import BatchReader
 from streaming_ext.training.columns import Batch
 
-MESSAGE_BYTES = 2 << 20  # of ids, which each worker sends at once: enough to make the sending cheap
+MESSAGE_BYTES = 2 << 20  # of ids, which each worker sends at once, so that sending costs little
 _ALIGNMENT = 64
-_ROW_EXTRAS = 64  # bytes per row for what is no token, and half as many as its tokens take
-# Worker, slot, begin and end of each array in it, and the pickled batch without these.
+_ROW_EXTRAS = 64  # bytes per row for other arrays, besides half the bytes of its tokens
+# Worker, slot, begin and end of each array in the slot, and the pickled batch without arrays.
 Message = tuple[int, int, list[tuple[int, int]], bytes]
 
 
 class Messages:
-    """The messages of workers, each of a block of steps: the arrays in one slot of its memory.
+    """The messages of workers; each is a block of steps, with its arrays in one slot of memory.
 
-    The slots of a worker are used in turn.
+    A worker uses its slots in turn.
     """
 
     def __init__(
         self, reader: BatchReader, cursor: Cursor, *, num_workers: int, slots: int, inherited: bool
     ) -> None:
-        """Make the memory.
+        """Allocate the memory.
 
         Args:
             reader: the reader of the batches.
-            cursor: the position of the first step; the last one is the epoch's.
+            cursor: the position of the first step; the last step is the last one of the epoch.
             num_workers: the number of workers that will send.
-            slots: slots per worker, more than it ever has messages on the way.
-            inherited: True if workers are forked; others get the memory handed over.
+            slots: the number of slots per worker, more than it ever has messages on the way.
+            inherited: True if workers are forked; False to send the memory to them.
         """
         self._reader, self._cursor, self._slots = reader, cursor, slots
         most, self._steps = 0, []
@@ -58,7 +58,7 @@ class Messages:
         )
 
     def of_worker(self, worker: int, num_workers: int) -> Iterator[Message]:
-        """The messages of one worker."""
+        """Yield the messages of one worker."""
         batches = self._reader.batches(
             self._cursor, self._steps, ids_at_once=None, worker=worker, num_workers=num_workers
         )
@@ -73,7 +73,7 @@ class Messages:
             nonlocal offset
             values = array.raw()
             end = offset + values.nbytes
-            if end > self._bytes:  # documents of a few tokens
+            if end > self._bytes:  # no room, as with documents of a few tokens
                 return True
             memory[offset:end] = values
             spans.append((offset, end))
@@ -83,7 +83,7 @@ class Messages:
         return worker, slot, spans, pickle.dumps(batch, 5, buffer_callback=is_sent)
 
     def read(self, message: Message) -> Batch:
-        """The arrays of a message; `tokens` until the worker's next messages fill its slots."""
+        """Read the batch of a message; `tokens` lasts until the worker uses its slot again."""
         worker, slot, spans, pickled = message
         memory = self._slot(worker, slot)
         arrays = (memory[begin:end] for begin, end in spans)

@@ -1,6 +1,6 @@
-"""Opening the parts of a training: streams, source, columns and plan, and how they fit together.
+"""Open the parts of training, streams, source, columns and plan, and check that they fit.
 
-A feature is imported here, when its argument is given.
+This module imports a feature when its argument is given.
 """
 
 from collections import Counter
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def streams_of(location: DataLocation) -> list[TokenStream]:
-    """The streams; most often one."""
+    """Return the streams; there is usually one."""
     stream = TokenStream(remote=location.remote, local=location.local)
     if location.proportion_by is None or location.proportions is None:
         return list(location.streams or [stream])
@@ -45,7 +45,7 @@ def streams_of(location: DataLocation) -> list[TokenStream]:
 def open_streams(
     streams: Sequence[TokenStream], order: OrderSettings, location: DataLocation
 ) -> list[ShardCache]:
-    """Read the index of every stream; of a text, make its dataset first.
+    """Read the index of every stream; the dataset of a text is made first.
 
     Raises:
         UsageError: a stream has no location, its cache is too small, or tokenizers differ.
@@ -97,7 +97,7 @@ def open_source(
     order: OrderSettings,
     length: int,
 ) -> TokenSource:
-    """The source of the rows: sequences of the streams, or what wraps them.
+    """Open the source of the rows: sequences of the streams, or sources that wrap them.
 
     Args:
         caches: the caches of the streams.
@@ -107,9 +107,9 @@ def open_source(
 
     Raises:
         UsageError: the streams do not fit together or do not know their documents, the table of
-            excluded documents does not fit them, a condition chooses none, or a row is longer than
-            a stream.
-        CorruptDatasetError: what a dataset says of its documents is missing or damaged.
+            excluded documents does not fit them, a condition chooses no document, or a row is
+            longer than a stream.
+        CorruptDatasetError: the lists of documents of a dataset are missing or damaged.
     """
     sequences = Sequences(
         caches, length, [_chosen(*each) for each in zip(caches, streams, strict=True)]
@@ -137,7 +137,7 @@ def open_source(
 
 
 def _chosen(cache: ShardCache, stream: TokenStream) -> "ChosenDocuments | None":
-    """The chosen documents of a stream; None for all."""
+    """Open the chosen documents of a stream; None stands for all."""
     if stream.where is None:
         return None
     from streaming_ext.training.features.where import open_chosen
@@ -146,7 +146,7 @@ def _chosen(cache: ShardCache, stream: TokenStream) -> "ChosenDocuments | None":
 
 
 def fingerprints_of(source: TokenSource, nodes: "NodeGroup | None") -> tuple[str, ...]:
-    """The identity of each stream's data, or of all partitions', as a state names it."""
+    """Return the identity of each stream's data, or of all partitions, as a state names it."""
     if nodes is not None:
         return (nodes.fingerprint,)
     return tuple(
@@ -158,7 +158,7 @@ def fingerprints_of(source: TokenSource, nodes: "NodeGroup | None") -> tuple[str
 def open_domains(
     caches: Sequence[ShardCache], streams: Sequence[TokenStream], by: str | None
 ) -> "StreamDomains | TokenDomains":
-    """The column of domains: of tokens, or of streams unless `by` is given."""
+    """Open the column of domains: of tokens if `by` is given, else of streams."""
     if by is None:
         return StreamDomains([stream.domain_name for stream in streams])
     from streaming_ext.training.features import domains
@@ -183,11 +183,11 @@ def open_columns(order: OrderSettings, contents: BatchContents, domains: Column)
 def identity_of(
     order: dict[str, Any], parts: Iterable[TokenSource | Column | Mixing]
 ) -> dict[str, Any]:
-    """Every setting that decides which sequence comes when, as a state names them.
+    """Return every setting that decides which sequence comes when, as a state names them.
 
     Args:
         order: the identity of the order.
-        parts: sources, columns and mixtures, each of which names its own.
+        parts: sources, columns and mixtures, each of which names its own settings.
     """
     for part in parts:
         order = order | part.identity()
@@ -197,7 +197,7 @@ def identity_of(
 def open_context(
     position: RankPosition, order: OrderSettings, steps: StepSizes
 ) -> "ContextSlice | None":
-    """The part of each row that this rank reads; None for all of it."""
+    """Return the part of each row that this rank reads; None stands for all of it."""
     if not position.divides_rows:
         return None
     from streaming_ext.training.features.context import context_slice
@@ -209,7 +209,7 @@ def open_context(
 def open_nodes(
     source: TokenSource, position: RankPosition, rank: DataRank, settings: dict[str, Any]
 ) -> "NodeGroup | None":
-    """The partitions of all nodes, if each node reads its own; see `find_node_group`."""
+    """Find the partitions of all nodes, if each node reads its own; see `find_node_group`."""
     indexes = [cache.index for cache in source.reader.caches]
     partitioned = any(each.manifest and each.manifest.node_partition for each in indexes)
     if not (partitioned if position.node_local is None else position.node_local):
@@ -234,7 +234,7 @@ def open_plan(
     mixing: Mixing | None,
     nodes: "NodeGroup | None",
 ) -> EpochPlan:
-    """The sequences of every step.
+    """Plan the sequences of every step.
 
     Args:
         source: the source of the rows.
@@ -246,7 +246,7 @@ def open_plan(
         nodes: the partitions of all nodes.
 
     Raises:
-        UsageError: there is nothing to read, or less than a step asks for.
+        UsageError: there is nothing to read, or less than a step needs.
     """
     bounds, left_out, drop_last = source.bounds, source.left_out, order.drops_last
     if nodes is not None:
@@ -278,7 +278,7 @@ def open_plan(
 
 
 def _url_and_cache(stream: TokenStream) -> tuple[str, Path | None]:
-    """The location of a stream, and its cache; None to read it in place."""
+    """Return the location of a stream, and its cache; None to read it in place."""
     local = None if stream.local is None else Path(stream.local)
     if stream.remote is None:
         if local is None:
@@ -290,14 +290,14 @@ def _url_and_cache(stream: TokenStream) -> tuple[str, Path | None]:
 
 
 def end_of_text(caches: Sequence[ShardCache], given: int | None) -> int | None:
-    """The id that ends a document; None if neither the datasets nor the user say it.
+    """Return the id that ends a document; None if neither the datasets nor the user name it.
 
     Args:
         caches: the caches of the streams.
-        given: the id that the user names, for datasets that do not say it.
+        given: the id that the user names, for datasets that do not name it.
 
     Raises:
-        UsageError: a dataset says another one, or stores no such id.
+        UsageError: a dataset names another id, or cannot store this one.
     """
     indexes = [cache.index for cache in caches]
     known = [index.eot_id for index in indexes if index.eot_id is not None]

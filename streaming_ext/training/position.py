@@ -1,7 +1,7 @@
 """The position of a plain DataLoader: what the dataset itself saves and resumes from.
 
 A plain DataLoader starts the dataset's iterator in its workers, and the main process does not see
-it. So the workers leave notes in shared memory without a name, which leaves nothing over.
+it. So the workers leave notes in shared memory, which has no name and is never left over.
 `StreamingTokenLoader` counts by itself and needs none of this.
 """
 
@@ -16,18 +16,18 @@ from streaming_ext.order.epoch_plan import EpochPlan
 from streaming_ext.order.state import Cursor
 
 MAX_WORKERS: Final = 512
-_SEED_BITS: Final = 30  # of a note; the others are of the count: one word, written at once
+_SEED_BITS: Final = 30  # of a note; the other bits hold the count, so that one write sets both
 
 
 class Newest:
     """The number of the newest iteration."""
 
     def __init__(self, what: str) -> None:
-        """Begin with none, of a loader or a dataset, as users call it."""
+        """Start without an iteration; `what` is the word for the owner in messages."""
         self._what, self._number = what, 0
 
     def begin(self) -> int:
-        """Number of an iteration that begins."""
+        """Begin an iteration, and return its number."""
         self._number += 1
         return self._number
 
@@ -35,7 +35,7 @@ class Newest:
         """Refuse to go on with an older iteration.
 
         Raises:
-            UsageError: a newer one began.
+            UsageError: a newer iteration began.
         """
         if number != self._number:
             raise UsageError(
@@ -49,13 +49,13 @@ class TrainingPosition:
     """The position of one dataset and of its copies in workers."""
 
     def __init__(self, plan: EpochPlan) -> None:
-        """Stand at the beginning of epoch 0."""
+        """Start at the beginning of epoch 0."""
         self._plan, self._base = plan, plan.start(0)
-        self._moves, self._number = 0, 0  # of the last iteration of this process since the base
-        # How often training was moved, then the note of each worker: count and seed.
+        self._moves, self._number = 0, 0  # `_number`: its last iteration since the base
+        # The number of moves of training, then the note of each worker: count and seed.
         self._words = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64)
         self._words.share_memory_()  # type: ignore[no-untyped-call]
-        self.yielded = 0  # rows, by this process in this iteration
+        self.yielded = 0  # rows that this process yielded in this iteration
 
     def move(self, cursor: Cursor) -> None:
         """Let the next iteration start at a cursor."""
@@ -64,14 +64,14 @@ class TrainingPosition:
         self._words[1:].zero_()
 
     def upcoming(self) -> Cursor:
-        """The start of the next iteration."""
+        """Return the start of the next iteration."""
         return self._start_of(self._started())
 
     def begin(self) -> Cursor:
         """Note that this process starts an iteration, and return its start.
 
         The workers of one iteration have the same seed. A worker without a note of that seed joins
-        those that have one; a worker with one begins the next iteration.
+        the workers that have one; a worker that has one begins the next iteration.
 
         Raises:
             UsageError: training was moved since this worker was started.
@@ -92,7 +92,7 @@ class TrainingPosition:
         return self._start_of(number)
 
     def at(self, num_samples: int | None, *, from_beginning: bool) -> Cursor:
-        """The position of training; see `StreamingTokenDataset.state_dict`."""
+        """Return the position of training; see `StreamingTokenDataset.state_dict`."""
         started, plan = self._started(), self._plan
         if get_worker_info() is not None or (num_samples is None and self._number != started):
             raise UsageError(
@@ -113,24 +113,24 @@ class TrainingPosition:
         return replace(cursor, position=min(position, plan.epoch_size))
 
     def _start_of(self, number: int) -> Cursor:
-        """The start of an iteration, by its number since training was moved."""
+        """Return the start of an iteration, by its number since training was moved."""
         cursor = self._base
         for _ in range(number):
             cursor = self._plan.next_epoch(cursor)
         return cursor
 
     def _started(self) -> int:
-        """Iterations that started since training was moved."""
+        """Count the iterations that started since training was moved."""
         return max((count for count, _ in self._notes().values()), default=0)
 
     def _notes(self) -> dict[int, tuple[int, int]]:
-        """Count and seed of each worker that left a note."""
+        """Return the count and the seed of each worker that left a note."""
         words = enumerate(self._words[1:].tolist())
         return {worker: divmod(word, 1 << _SEED_BITS) for worker, word in words if word}
 
 
 def _worker_and_seed() -> tuple[int, int]:
-    """Number of this worker, and the seed of its iteration; 0 without workers."""
+    """Return the number of this worker and the seed of its iteration; 0 without workers."""
     info = get_worker_info()
     if info is None:
         return 0, 0

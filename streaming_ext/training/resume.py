@@ -1,4 +1,4 @@
-"""From a cursor to a state that can be saved, and back, with all checks."""
+"""Turn a cursor into a state that can be saved, and a state into a cursor, with all checks."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ class Resume:
     Attributes:
         plan: the order.
         settings: every argument that decides which sequence a step holds, see `identity_of`.
-        fingerprints: the fingerprints of the streams, or the one of all partitions.
+        fingerprints: the fingerprint of each stream, or a single one for all partitions.
     """
 
     plan: EpochPlan
@@ -26,7 +26,7 @@ class Resume:
     fingerprints: tuple[str, ...]
 
     def state_of(self, cursor: Cursor) -> LoaderState:
-        """The state at a cursor."""
+        """Return the state at a cursor."""
         plan = self.plan
         streams = {
             "fingerprint": self.fingerprints,
@@ -55,7 +55,7 @@ class Resume:
         )
 
     def resumed_at(self, cursor: Cursor) -> Cursor:
-        """The cursor at which training resumes: the next epoch if no step is left of this one."""
+        """Return the cursor to resume at: the next epoch's start if no step of this one is left."""
         return cursor if self.plan.steps_left(cursor) else self.plan.next_epoch(cursor)
 
     def saved_cursor(
@@ -65,7 +65,7 @@ class Resume:
         allow_changes: Collection[str],
         extend_state: bool = False,
     ) -> Cursor:
-        """The cursor of a state, if its order is this one.
+        """Return the cursor of a state, after checking that its order is this one.
 
         If an allowed change gives positions of an epoch other draws, a new epoch begins, in which
         each stream continues from its own count.
@@ -73,7 +73,7 @@ class Resume:
         Args:
             state: the state as it was saved.
             allow_changes: names of fields that may differ.
-            extend_state: let a state of an older generation resume in this one.
+            extend_state: True to let a state of an older generation resume in this one.
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs and is not allowed to.
@@ -98,7 +98,7 @@ class Resume:
         return self._same_epoch(old, now)
 
     def _same_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:
-        """The cursor at the position of a state whose epoch has the same draws."""
+        """Return the cursor at the position of a state whose epoch has the same draws."""
         old.require_same_order(now)
         return Cursor(
             epoch=old.epoch,
@@ -114,7 +114,7 @@ class Resume:
         """Return the growth of the pass of a state.
 
         Raises:
-            ConfigMismatchError: it names a generation that the dataset does not have.
+            ConfigMismatchError: the state names a generation that the dataset does not have.
         """
         for fingerprint, _ in state.grown.steps if state.grown else ():
             if fingerprint not in self.plan.orders.earlier:
@@ -125,7 +125,7 @@ class Resume:
         return state.grown
 
     def _past_of(self, old: LoaderState) -> PastSizes | None:
-        """The sizes of the steps of a state's epoch so far, if they are not those planned now."""
+        """Return the sizes of the steps of a state's epoch so far, if the plan has others."""
         if not old.inside:
             return None
         sizes, past = old.sizes, old.past
@@ -152,23 +152,23 @@ class Resume:
         *,
         allow_changes: Collection[str],
     ) -> Cursor:
-        """The cursor in the newest generation for a state of an older one.
+        """Return the cursor in the newest generation for a state of an older one.
 
-        What training received of the pass begins the same pass in the newest generation.
+        The same pass in the newest generation begins with the sequences that training received.
         The rest of the pass and the new sequences follow; at the end of a pass only the new ones.
 
         Args:
             old: the state.
             now: the state at the beginning of the newest generation.
             earlier: sequences of the older generation.
-            allow_changes: settings that may differ.
+            allow_changes: names of settings that may differ.
 
         Raises:
-            ConfigMismatchError: a setting that decides the order differs, or which sequence has
-                which number: then it is unknown which of the new ones the pass had seen.
+            ConfigMismatchError: a setting that decides the order differs, or one that decides the
+                numbers of sequences: then it is unknown which of these the pass had seen.
         """
         size = self.plan.sizes[0]
-        # An epoch is all of the data unless the user says otherwise: then it grew as they did.
+        # By default an epoch is all of the data and grew with them: that is no change.
         sizes = (old.order.get("epoch_size"), now.order.get("epoch_size"))
         grows = {"epoch_size"} if sizes == (earlier, size) else set()
         old.require_same(now, allow_changes={"streams", *grows, *allow_changes})
@@ -199,11 +199,11 @@ class Resume:
         )
 
     def _new_epoch(self, old: LoaderState, now: LoaderState) -> Cursor:
-        """The beginning of an epoch in which each stream continues from its own count.
+        """Return the beginning of an epoch in which each stream continues from its own count.
 
-        If a stream is listed twice, the first continues from the first one's count. Counts are
-        rounded up to rows of canonical nodes, where streams are allocated in such; and those of
-        sequences of another length to as many tokens.
+        If a stream is listed twice, its first entry continues from the count of the first. Counts
+        are rounded up to rows of canonical nodes, if streams are allocated in such rows. Counts of
+        sequences of another length are converted to the same number of tokens.
         """
         counts: dict[str, list[StreamState]] = {}
         for stream in old.streams:

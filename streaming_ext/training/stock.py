@@ -1,9 +1,9 @@
 """mosaicml-streaming, even if its image datasets do not load.
 
 Use as `from streaming_ext.training.stock import streaming`.
-`import streaming` imports its image datasets, and those torchvision, whose build from the package
-index does not load beside a CPU-only torch. Shardmill reads no images: if they do not load, an
-empty `streaming.vision` replaces them.
+`import streaming` imports its image datasets, which import torchvision. The build of torchvision
+from the package index does not load beside a CPU-only torch. Shardmill reads no images: if these
+datasets do not load, an empty `streaming.vision` replaces them.
 """
 
 import importlib
@@ -31,6 +31,6 @@ streaming = _import_streaming()
 
 
 def stock_ranks() -> int:
-    """The number of ranks that stock StreamingDataLoader sees."""
+    """Return the number of ranks that stock StreamingDataLoader sees."""
     count: int = streaming.base.world.World.detect().num_ranks
     return count

@@ -1,4 +1,4 @@
-"""The dataset that training reads: a `streaming.StreamingDataset` of exact order and resume."""
+"""The dataset that training reads: a `streaming.StreamingDataset` with exact order and resume."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -45,12 +45,12 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     """Sequences of tokens in an order that is a function of seed and data alone.
 
     Arguments of mosaicml-streaming keep their meaning. Its start-up, shared memory, lock files and
-    threads are not used. All arguments are fields of one of four objects, which describe them:
-    `OrderSettings` what decides the order, `DataLocation` where the data lie, `RankPosition` who
-    reads, `BatchContents` what a batch holds.
+    threads are not used. Each argument is a field of one of four objects, which describe them:
+    `OrderSettings` for the order, `DataLocation` for the location of the data, `RankPosition` for
+    the rank that reads, `BatchContents` for the contents of a batch.
 
     Raises:
-        UsageError: an argument is not allowed; the message says which and what is.
+        UsageError: an argument is not allowed; the message names it and says what is allowed.
         DatasetError: there is no dataset, or it is damaged.
     """
 
@@ -99,7 +99,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         tokenizer: Any = None,
         **stock: Never,
     ) -> None:
-        """Open the dataset; no shard is read yet."""
+        """Open the dataset without reading a shard."""
         settings = settings_of(locals(), stock)
         self.order, self.location, self.position, self.contents = settings
         order, rank = self.order, find_rank(self.position)
@@ -110,7 +110,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             from streaming_ext.training.features.tokenizer import require_tokenizer
 
             require_tokenizer(caches, tokenizer)
-            self.contents = replace(self.contents, tokenizer=None)  # processes do without it
+            self.contents = replace(self.contents, tokenizer=None)  # workers do not need it
         self.eot_id = end_of_text(caches, self.contents.eot_id)
         self.unknown = tuple(dict.fromkeys(word for each in caches for word in each.index.unknown))
         steps = order.steps(own_length=caches[0].index.sample_tokens, num_ranks=rank.size)
@@ -143,7 +143,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         )
         self._progress, self._newest = TrainingPosition(self.plan), Newest("dataset")
         self.loaded_state: Mapping[str, Any] = {}
-        self.loaded_cursor: Cursor | None = None  # the cursor of that state
+        self.loaded_cursor: Cursor | None = None  # the cursor of `loaded_state`
         self._set_stock_attributes(steps, rank)
 
     def __repr__(self) -> str:
@@ -169,7 +169,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """The domains that `domain_ids` counts by, by their numbers."""
+        """The domains of `domain_ids`, in the order of their numbers."""
         return self.domain_column.domains
 
     def _set_stock_attributes(self, steps: StepSizes, rank: DataRank) -> None:
@@ -181,20 +181,20 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.cache_limit, self.sequence_length = self.location.limit, steps.longest
         self.dp_rank, self.dp_world_size = rank.rank, rank.size
         self.batch_size = None if steps.change or not order.names_batch else self.plan.batch_size
-        # What stock StreamingDataLoader divides its count of samples by.
+        # Stock StreamingDataLoader divides its count of samples by this.
         world = stock_ranks()
         self.replication = world // rank.size if world > rank.size else None
 
     @property
     def size(self) -> int:
-        """Sequences of all streams."""
+        """The number of sequences of all streams."""
         return sum(int(bounds[-1]) for bounds in self.source.bounds)
 
     num_samples = size
 
     @property
     def next_epoch(self) -> int:
-        """Number of the epoch that the next iteration is in."""
+        """The number of the epoch of the next iteration."""
         return self._progress.upcoming().epoch
 
     @next_epoch.setter
@@ -203,22 +203,22 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.loaded_cursor = None
 
     def __len__(self) -> int:
-        """Sequences of this rank in a complete epoch."""
+        """Return the number of sequences of this rank in a complete epoch."""
         self._require_one_size()
         return self.plan.steps_left(self.plan.start(0)) * self.plan.batch_size
 
     def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
-        """One sequence by its number on disk, streams one after another."""
+        """Read one sequence by its number on disk, counted over the streams one after another."""
         firsts = [0, *accumulate(int(bounds[-1]) for bounds in self.source.bounds)]
         stream = bisect_right(firsts, sample_id) - 1
         batch = self.batch_reader.read(stream, np.array([sample_id - firsts[stream]]))
         return samples_of(self.batch_reader.finish(batch))[0]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The sequences of this rank and worker, of the next epoch or from the position of a state.
+        """Yield the sequences of this rank and worker, of the next epoch or from a state on.
 
         Raises:
-            DatasetError: before it ends early, whatever the reason.
+            DatasetError: the epoch would end early, whatever the reason.
             UsageError: another iteration began meanwhile.
         """
         if {"cu_seqlens", "max_seqlen"} & self.batch_reader.names:
@@ -250,12 +250,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
     def state_dict(
         self, num_samples: int | None = None, from_beginning: bool = False
     ) -> dict[str, Any]:
-        """The state of training; docs/reference/states.md describes it.
+        """Return the state of training; docs/reference/states.md describes it.
 
         Args:
             num_samples: sequences that training received in this iteration, over all ranks; None
-                for those that this process gave out, which is right without workers.
-            from_beginning: count `num_samples` from the start of the epoch, also after a resume.
+                to count those that this process yielded, which is right without workers.
+            from_beginning: True to count `num_samples` from the start of the epoch, also after a
+                resume.
         """
         if num_samples is not None:
             ranks = stock_ranks() // (self.replication or 1)
@@ -275,13 +276,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         allow_changes: Collection[str] = (),
         extend_state: bool = False,
     ) -> None:
-        """Let the next iteration resume from a state, which is not changed.
+        """Make the next iteration resume from a state, which is not changed.
 
         Args:
             obj: a result of `state_dict`, of this class or of its loader.
             allow_changes: fields of `order`, or `streams`, that may differ from the state's.
-            extend_state: let a state of an older generation of the dataset resume in this one: with
-                what was not yet seen of the pass, and the new sequences, each once.
+            extend_state: True to let a state of an older generation of the dataset resume in this
+                one: the unseen sequences of the pass and the new ones follow, each once.
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs.
@@ -293,13 +294,13 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
         self.loaded_cursor, self.loaded_state = saved, obj
 
     def set_epoch(self, epoch: int) -> None:
-        """Refuse to be divided among the ranks again: who divides an iterable dataset calls this.
+        """Refuse a second division among ranks: libraries that divide iterable datasets call this.
 
         Args:
-            epoch: the number of the epoch, which is not needed: epochs follow one another.
+            epoch: the number of the epoch, which is ignored: epochs follow one another.
 
         Raises:
-            UsageError: the dataset has a rank, and gives this rank's sequences alone.
+            UsageError: there are several ranks, and the dataset yields one rank's sequences only.
         """
         if self.dp_world_size > 1:
             raise UsageError(
@@ -310,15 +311,15 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             )
 
     def close(self) -> None:
-        """Wait until no thread of this process reads ahead, before the cache is removed."""
+        """Stop the threads of this process that read ahead, so that the cache can be removed."""
         end_all(self.reader)
 
     def start_cursor(self) -> Cursor:
-        """The start of the next iteration."""
+        """Return the start of the next iteration."""
         return self._progress.upcoming()
 
     def require_batch_size(self) -> None:
-        """Refuse to make batches of a size that was not given."""
+        """Refuse to make batches if no size was given."""
         if not self.order.names_batch:
             raise UsageError(
                 "Give batch_size=, the sequences per rank and step, as to the DataLoader: "
@@ -326,7 +327,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             )
 
     def _require_one_size(self) -> None:
-        """Refuse what only `StreamingTokenLoader` can do."""
+        """Refuse settings that only `StreamingTokenLoader` supports."""
         self.require_batch_size()
         if self.plan.steps.change:
             raise UsageError(

@@ -1,4 +1,4 @@
-"""Workers of a DataLoader: how they start, what they send, and how they end."""
+"""Workers of a DataLoader: their start, their messages and their end."""
 
 import multiprocessing
 import os
@@ -22,8 +22,8 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.base.kinds import count
 
-# Torch looks for workers that died when this time without a message has passed. Without it, one
-# that a fork server started is missed only when the whole timeout has.
+# Torch looks for dead workers after this time without a message. With the whole timeout instead, it
+# would notice the death of a worker that a fork server started only after that.
 _LOOK_SECONDS: Final = 5.0
 
 
@@ -35,17 +35,17 @@ def forks(context: Any) -> bool:
 
 
 def pinned(value: Any) -> Any:
-    """Dictionaries with their tensors in pinned memory, for copies to a GPU that overlap."""
+    """Pin the memory of tensors in dictionaries, so that copies to a GPU may overlap."""
     if isinstance(value, dict):
         return {name: pinned(one) for name, one in value.items()}
     return value.pin_memory() if isinstance(value, torch.Tensor) else value
 
 
 def require_settings(*, num_workers: int, prefetch_factor: int, pin_memory: bool) -> None:
-    """Refuse settings of a loader that cannot be.
+    """Refuse invalid settings of a loader.
 
     Raises:
-        UsageError: names the one that is wrong.
+        UsageError: a setting is invalid; the message names it.
     """
     count("num_workers", num_workers, least=0)
     count("prefetch_factor", prefetch_factor, least=1)
@@ -54,19 +54,19 @@ def require_settings(*, num_workers: int, prefetch_factor: int, pin_memory: bool
 
 
 class Sendable:
-    """Objects that workers get by value if they are not forked, with lambdas of a notebook too."""
+    """A base of objects that unforked workers get by value, with a notebook's lambdas too."""
 
     def __getstate__(self) -> bytes:
-        """The attributes, pickled.
+        """Pickle the attributes.
 
         Raises:
-            UsageError: one cannot be sent.
+            UsageError: an attribute cannot be sent.
         """
         import cloudpickle
 
         try:
             return cloudpickle.dumps(self.__dict__)  # type: ignore[no-any-return]
-        except Exception as error:  # whatever the user's objects raise
+        except Exception as error:  # the user's objects may raise any error
             raise UsageError(
                 f"This cannot be sent to a worker: {one_line(error)}. Leave that out of functions "
                 "and samples, or open it within the function; or pass num_workers=0, or "
@@ -94,7 +94,7 @@ class _Messages(IterableDataset[Any]):
 
 
 def this_worker() -> tuple[int, int]:
-    """Number of this worker of a DataLoader, and the number of workers; 0 and 1 elsewhere."""
+    """Return the number of this DataLoader worker, and of all workers; 0 and 1 elsewhere."""
     info = get_worker_info()
     return (0, 1) if info is None else (info.id, info.num_workers)
 
@@ -109,16 +109,16 @@ def messages_of(
     worker_init_fn: Callable[[int], None] | None = None,
     **settings: Any,
 ) -> Iterator[Any]:
-    """The messages of the workers of a DataLoader, which end when this is closed.
+    """Yield the messages of a DataLoader's workers, which end when this iterator is closed.
 
     Args:
-        make: makes the messages of a worker, from its number and the number of workers.
-        worker_init_fn: called in each worker, with its number.
-        settings: more of torch's DataLoader.
+        make: the function that makes messages, given a worker's number and the number of workers.
+        worker_init_fn: the function that is called in each worker, with its number.
+        settings: further settings of torch's DataLoader.
 
     Raises:
-        TransientStorageError: none sends anything within the timeout.
-        WorkerDiedError: one was killed.
+        TransientStorageError: no worker sends a message within the timeout.
+        WorkerDiedError: a worker was killed.
     """
 
     def start(worker: int) -> None:
@@ -157,13 +157,13 @@ def messages_of(
             ) from error
         raise
     finally:
-        # Left to the garbage collector, workers may never end, and torch waits
-        # five seconds for each of them.
+        # If the garbage collector ends the workers, they may never end, and torch waits five
+        # seconds for each of them.
         iterator._shutdown_workers()  # type: ignore[attr-defined]
 
 
 def _within(seconds: float, messages: Iterator[Any]) -> Iterator[Any]:
-    """Messages that follow each other within this time, which is longer than torch's timeout."""
+    """Yield messages that come within `seconds` of each other, beyond torch's shorter timeout."""
     heard = time.monotonic()
     while True:
         try:
@@ -181,9 +181,9 @@ def _within(seconds: float, messages: Iterator[Any]) -> Iterator[Any]:
 def end_with_parent() -> None:
     """End this forked process when its parent is gone.
 
-    Torch looks too, but if the parent dies before a worker first looks, it takes the process that
-    inherited the worker for its parent, and the worker never ends. A pool of processes does
-    not look: each of its workers holds an end of the pipe that it waits at.
+    Torch checks this too. But if the parent dies before a worker's first check, torch takes the
+    process that inherited the worker for the parent, and the worker never ends. A process pool does
+    not check: each of its workers holds an end of the pipe on which it waits.
     """
     parent = multiprocessing.parent_process()
     if parent is None:
@@ -198,35 +198,35 @@ def end_with_parent() -> None:
 
 
 def end_without_hooks() -> None:
-    """Have a worker that is a fork end without the exit hooks of the process that it is a copy of.
+    """Make a forked worker end without the exit hooks that it inherited.
 
-    They wait for threads, which a copy lacks: those of Prefect end it with an error.
+    The hooks wait for threads, which a fork lacks: Prefect's hooks end it with an error.
     """
     process = multiprocessing.current_process()
     # Without a context, the class of a process does not say how it was started.
     if isinstance(process, ForkProcess) or (
         isinstance(process, multiprocessing.Process) and forks(None)
     ):
-        # The last, as others send what is left. A copy inherits the error that is being handled.
+        # This runs last: others send remaining data. A fork inherits the error being handled.
         Finalize(None, _end, [sys.exception()], exitpriority=-sys.maxsize)
 
 
 class _Fork(ForkProcess):
     def run(self) -> None:
         super().run()
-        # What is in its queues is sent first, and their locks are free for the other workers.
+        # First send what is in its queues, and free their locks for the other workers.
         _exit_function()
         _leave()
 
 
 class Forks(ForkContext):
-    """Has processes fork that end as `end_without_hooks` says, on Python 3.14 too."""
+    """A context of forked processes that end like `end_without_hooks`, on Python 3.14 too."""
 
     Process = _Fork
 
 
 def _end(inherited: BaseException | None) -> None:
-    if sys.exception() is inherited:  # an error of its own is printed, and has an exit code
+    if sys.exception() is inherited:  # an error of its own must be printed and set the exit code
         _leave()
 
 

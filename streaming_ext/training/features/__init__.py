@@ -1,1 +1,1 @@
-"""One file for each feature of training: sources, columns, and answers about the data."""
+"""Features of training, one per file: sources, columns, and answers about the data."""

@@ -1,14 +1,14 @@
 """The part of each row that one rank of a context-parallel group reads.
 
-Balanced, rows are cut into twice as many chunks as there are ranks, and rank r takes chunk r and
-the r-th from the end: with a causal mask the last chunks cost most, so all ranks have as much to
-do. Contiguous, they are cut into as many chunks as there are ranks.
+The layout `balanced` cuts rows into twice as many chunks as there are ranks, and rank r takes chunk
+r and the r-th from the end. With a causal mask the last chunks cost most, so this gives all ranks
+the same work. The layout `contiguous` cuts rows into as many chunks as there are ranks.
 
     4 ranks, rows of 16 tokens, balanced: rank 0 has 0, 1, 14, 15, rank 3 has 6, 7, 8, 9
     contiguous: rank 0 has 0, 1, 2, 3, rank 3 has 12, 13, 14, 15
 
-By documents, each document of a packed row is cut as a balanced row is: attention that does not
-look across documents costs most at the end of each.
+The layout `documents` cuts each document of a packed row like a balanced row: attention within
+documents costs most at the end of each document.
 
     2 ranks, documents of 4 and 8 tokens: rank 0 has 0, 3 and 4, 5, 10, 11, rank 1 the others
 """
@@ -33,7 +33,7 @@ class ContextSlice:
 
     Attributes:
         rank: the rank within the group, from 0.
-        size: ranks that read the same rows.
+        size: the number of ranks that read the same rows.
         layout: one of `LAYOUTS`.
     """
 
@@ -47,7 +47,7 @@ class ContextSlice:
         return self.size if self.layout == "contiguous" else 2 * self.size
 
     def cut(self, batch: dict[str, Any], divided: Collection[str]) -> dict[str, Any]:
-        """A batch with this rank's part of what has a value per token; the rest stays.
+        """Cut columns with a value per token to this rank's part; the other columns stay.
 
         Args:
             batch: the whole batch.
@@ -60,10 +60,10 @@ class ContextSlice:
         }
 
     def _offsets(self, cu_seqlens: npt.NDArray[np.int32]) -> Ints:
-        """This rank's offsets in the rows of a batch laid end to end: (tokens of this rank,)."""
+        """Return this rank's offsets in the rows of a batch, end to end: (tokens of this rank,)."""
         edges = cu_seqlens.astype(np.int64)
         each = np.diff(edges) // self.chunks
-        # begins: (segments, 2), of this rank's chunk, and of the one as far from the end
+        # begins: (segments, 2), of this rank's chunk from the start and its chunk from the end
         begins = edges[:-1, None] + each[:, None] * [self.rank, self.chunks - 1 - self.rank]
         counts = np.repeat(each, 2)
         return ranges(begins.reshape(-1), counts)
@@ -83,13 +83,13 @@ class ContextSlice:
 def context_slice(
     position: RankPosition, *, lengths: Sequence[int], multiple: int | None
 ) -> ContextSlice | None:
-    """The slice of a rank; None if it reads whole rows.
+    """Return the slice of a rank; None if the rank reads whole rows.
 
     Args:
         position: the ranks that the user names.
-        lengths: tokens of a row, all that come.
-        multiple: the number of tokens whose multiples packed documents take; None if rows are
-            not packed.
+        lengths: all lengths of rows that occur, in tokens.
+        multiple: the multiple of tokens to which packed documents are rounded up; None if rows
+            are not packed.
 
     Raises:
         UsageError: fields contradict each other, or no field says which ranks read the same rows.

@@ -1,4 +1,4 @@
-"""The documents of a split in the order of its token stream: where each lies, and its source."""
+"""The documents of a split in the order of its token stream, with location and source."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from streaming_ext.reading.source import DocumentRanges
 
 
 class PartSpan(NamedTuple):
-    """A part, its first token in the split's stream, and the token after its last."""
+    """A part, its first token in the split's stream, and the token after its last one."""
 
     part: int
     begin: int
@@ -39,12 +39,12 @@ class LocatedDocuments:
     """All documents of a part in one split, in the order of the stream.
 
     Attributes:
-        origins: source files of the part.
-        begin: first token of the part in the split's stream.
-        lengths: tokens of each, its end-of-text id counted: (documents,).
+        origins: the source files of the part.
+        begin: the first token of the part in the split's stream.
+        lengths: tokens of each document, including its end-of-text id: (documents,).
         rows: rows of the part, or of the sources in a shuffled dataset: (documents,).
         sources: numbers of the sources in a shuffled dataset: (documents,).
-        labels: see `SplitDocuments.read`: (documents,).
+        labels: the labels that `SplitDocuments.read` gave: (documents,).
     """
 
     origins: SourceRows
@@ -56,21 +56,21 @@ class LocatedDocuments:
 
     @cached_property
     def ends(self) -> Ints:
-        """The token after each: (documents,)."""
+        """The token after each document: (documents,)."""
         return self.begin + np.cumsum(self.lengths)
 
     @cached_property
     def starts(self) -> Ints:
-        """First token of each: (documents,)."""
+        """The first token of each document: (documents,)."""
         return self.ends - self.lengths
 
     @property
     def in_files(self) -> tuple[Ints, Ints]:
-        """Number of the file of each document, and its row there: (documents,) each."""
+        """The number of each document's file, and its row in the file: (documents,) each."""
         return self.origins.numbered(self.rows, self.sources)
 
     def source_row(self, document: int) -> SourceRow:
-        """The source file and row of a document."""
+        """Return the source file and row of a document."""
         return self.origins.of(int(self.rows[document]), int(self.sources[document]))
 
 
@@ -86,7 +86,7 @@ class SplitDocuments:
     """
 
     def __init__(self, cache: ShardCache) -> None:
-        """Read nothing yet.
+        """Prepare to read, without reading anything.
 
         Args:
             cache: the cache of the split.
@@ -106,7 +106,7 @@ class SplitDocuments:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The identity of all lists of documents, and of the columns that were added to them."""
+        """The hash of all lists of documents, and of the columns added to them."""
         added = (file for each in self.manifest.added for file in each.files)
         files = [*(part.record for part in self.manifest.parts), *added]
         return content_hash("\n".join(file.xxh128 for file in files).encode())
@@ -121,20 +121,20 @@ class SplitDocuments:
         return [*map(PartSpan, parts.tolist(), begins, begins[1:])]
 
     def record(self, part: int) -> PartRecord:
-        """The record of a part."""
+        """Read the record of a part."""
         listed = self.manifest.parts[part].record
         where = f"{self._source.url}/{listed.path}"
         return listed_record(read_listed(self._source, listed), self.manifest, part, where=where)
 
     def origins(self, record: PartRecord) -> SourceRows:
-        """The source files of a part's documents."""
+        """Return the source files of a part's documents."""
         if self.manifest.shuffled is None:
             return SourceRows.of_part(record, self.manifest)
         return self._all_sources
 
     @cached_property
     def _all_sources(self) -> SourceRows:
-        assert self.manifest.shuffled is not None  # noqa: S101 - the caller has looked
+        assert self.manifest.shuffled is not None  # noqa: S101 - the caller has checked
         table = read_listed(self._source, self.manifest.shuffled.sources)
         return SourceRows.of_sources(sources_of(table))
 
@@ -144,12 +144,12 @@ class SplitDocuments:
         *,
         label: Callable[[ListedRows, Flags, SourceRows], Ints] | None = None,
     ) -> LocatedDocuments:
-        """The documents of a part.
+        """Read the documents of a part.
 
         Args:
             span: the part.
-            label: gives each document of a table's batch that is of the split a number; called with
-                the batch, flags for these, and the origins of the part's documents.
+            label: the function that numbers the documents of the split in a batch of the table,
+                given the batch, flags for these documents, and the origins of the part's documents.
         """
         record, url = self.record(span.part), self._source.url
         read = partial(read_listed, self._source)
@@ -182,21 +182,21 @@ class SplitDocuments:
         )
 
     def all(self) -> Iterator[DocumentRanges]:
-        """All documents."""
+        """Yield all documents, part by part."""
         for part in mapped_ahead(self.read, self.spans):
             yield DocumentRanges(part.starts, part.lengths)
 
     def between(self, begin: int, end: int) -> Iterator[LocatedDocuments]:
-        """The parts that hold any of the tokens [begin, end)."""
+        """Yield the parts that hold any of the tokens [begin, end)."""
         for span in self.spans:
             if span.begin < end and span.end > begin:
                 yield _kept(self, span)
 
     def parts_with(self, urls: set[str]) -> Iterator[LocatedDocuments]:
-        """The parts that may hold documents of some source files."""
+        """Yield the parts that may hold documents of some source files."""
         for span in self.spans:
             summary = self.manifest.parts[span.part]
-            # Of a part of several files the manifest names the first; shuffled ones are of all.
+            # The manifest names only the first file of a part; shuffled parts are of all files.
             if (
                 summary.source.url in urls
                 or summary.files > 1
@@ -205,10 +205,10 @@ class SplitDocuments:
                 yield _kept(self, span)
 
     def find(self, source: str, row: int) -> Iterator[tuple[int, int, SourceRow]]:
-        """Find a document: its first token, the token after its last, source and row.
+        """Yield the first token of a document, the token after its last one, and its source.
 
         Args:
-            source: URL of the source file, or the end of it.
+            source: the URL of the source file, or the end of the URL.
             row: the row of the document in the file.
 
         Raises:
@@ -227,7 +227,7 @@ class SplitDocuments:
                 yield int(part.starts[found]), int(part.ends[found]), part.source_row(found)
 
     def _urls(self) -> Iterator[str]:
-        """The URLs of all source files."""
+        """Yield the URLs of all source files."""
         if self.manifest.shuffled is not None:
             yield from (url for url, _ in self._all_sources.files)
             return
@@ -242,6 +242,6 @@ class SplitDocuments:
 split_documents = lru_cache(maxsize=16)(SplitDocuments)
 
 
-@lru_cache(maxsize=32)  # some hundred megabytes at most
+@lru_cache(maxsize=32)  # a few hundred megabytes at most
 def _kept(documents: SplitDocuments, span: PartSpan) -> LocatedDocuments:
     return documents.read(span)

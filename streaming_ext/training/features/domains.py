@@ -1,14 +1,14 @@
-"""Domains: of each token of rows, and of all tokens that training received.
+"""Domains of the tokens in rows, and counts of the tokens that training received per domain.
 
-A domain is a folder of source files, or a value of a kept column. A map in the cache holds the
-ranges of tokens of one domain in a split's stream:
+A domain is a folder of source files, or a value of a kept column. A mapped file in the cache holds
+the ranges of a split's stream whose tokens are of one domain:
 
-words      int64 (ranges,), first token of each range and the number of its domain
-directory  JSON: names of the domains, the hash of the words
+words      int64 (ranges,), the first token of each range and the number of its domain
+directory  JSON: the names of the domains, the hash of the words
 end        length of the directory, 8 bytes; its XXH3-128, 16 bytes
 
-Counts come from the order, without other ranks: a call adds the tokens of the positions since the
-last call. So training itself spends nothing on them.
+Counts are computed from the order, without other ranks: each call adds the tokens of the positions
+since the last call. So they cost training nothing between calls.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ from streaming_ext.training.features.documents import PartSpan, split_documents
 
 VERSION: Final = 3
 PADDING: Final = -1
-_BITS: Final = 17  # of a word for the number of a domain, from 0 for padding; the others for tokens
+_BITS: Final = 17  # of a word: a domain's number plus 1, or 0 for padding; the others hold a token
 Codes = npt.NDArray[np.int32]
 
 
@@ -53,7 +53,7 @@ class DomainMap(MappedWords):
     """The domains of the tokens of one split.
 
     Attributes:
-        names: the names of the domains, by their codes.
+        names: the names of the domains, in the order of their codes.
     """
 
     version = VERSION
@@ -64,14 +64,14 @@ class DomainMap(MappedWords):
         self.names = tuple(self.directory["names"])
 
     def look_up(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
-        """The ranges in some spans of the stream.
+        """Find the ranges in some spans of the stream.
 
-            ranges of domain 0 from 0 on, of domain 1 from 10 on
-            spans [4, 8) and [8, 12): of spans 0, 1 and 1, with 4, 2 and 2 tokens of 0, 0 and 1
+            domain 0 begins at token 0, domain 1 at token 10
+            spans [4, 8) and [8, 12): ranges in spans 0, 1, 1, of domains 0, 0, 1, of 4, 2, 2 tokens
 
         Args:
-            starts: first token of each span: (spans,).
-            lengths: tokens of each: (spans,).
+            starts: the first token of each span: (spans,).
+            lengths: the tokens of each span: (spans,).
 
         Returns:
             the span, the domain and the tokens of each range within a span: (ranges,) each.
@@ -88,17 +88,17 @@ class DomainMap(MappedWords):
 
 FOLDER: Final = "folder"
 COLUMN: Final = "column:"
-NOTHING: Final = "(nothing)"  # of a document that has no value in the column
-MOST: Final = 1 << 16  # domains; a count of each stands in the state
+NOTHING: Final = "(nothing)"  # the domain of documents without a value in the column
+MOST: Final = 1 << 16  # domains, since a state holds a count of each
 
 
 def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tuple[Ints, Ints]]:
-    """Find the ranges of documents of one domain: first token and number of the domain of each.
+    """Yield the first tokens and the domain numbers of ranges of documents of one domain.
 
     Args:
         cache: the cache of the split.
         by: see `open_domains`.
-        codes: filled with the number of each domain by its name, in the order of the stream.
+        codes: the dictionary to fill with each domain's number by its name, in stream order.
 
     Raises:
         UsageError: the dataset does not have the column, or there are too many domains.
@@ -114,7 +114,7 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
         )
 
     def read(span: PartSpan) -> tuple[Ints, Ints, list[str]]:
-        """Tokens of a part's documents, the number of each one's domain, and the domains' names."""
+        """Return tokens and domain numbers of a part's documents, and the names of the domains."""
         if by != FOLDER:
             words: dict[str, int] = {}
             documents = listed.read(span, label=partial(_numbers_of_values, column, words))
@@ -151,7 +151,7 @@ def ranges_of(cache: ShardCache, by: str, codes: dict[str, int]) -> Iterator[tup
 def _numbers_of_values(
     column: str, words: dict[str, int], documents: ListedRows, chosen: Flags, _: SourceRows
 ) -> Ints:
-    """Number the values of a column of the chosen documents, as they come in `words`."""
+    """Number the chosen documents by their values in a column; add new values to `words`."""
     values = documents.values[column].filter(pa.array(chosen))
     encoded = values.dictionary_encode(null_encoding="encode")
     found = [
@@ -163,7 +163,7 @@ def _numbers_of_values(
 
 
 def name_of_value(value: str | float | bool | None) -> str:
-    """Name a value of a column as a domain."""
+    """Return the name of the domain of a value in a column."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -178,7 +178,7 @@ class TokenDomains(RowColumn):
 
     Attributes:
         by: the property of documents that makes a domain.
-        domains: all domains, by their numbers.
+        domains: all domains, in the order of their numbers.
     """
 
     name, per_token, token_bytes = "domain_ids", True, 4
@@ -194,13 +194,13 @@ class TokenDomains(RowColumn):
         self.domains = tuple(sorted({name for each in maps for name in each.names}))
         numbers = {name: number for number, name in enumerate(self.domains)}
         self._maps = tuple(maps)
-        # Of each stream: the numbers of its domains, and last what stands for padding.
+        # For each stream, the numbers of its domains, then the number of padding.
         self._numbers = [
             np.array([*(numbers[name] for name in each.names), PADDING], np.int32) for each in maps
         ]
 
     def identity(self) -> dict[str, Any]:
-        """The property that makes a domain, by which a state counts."""
+        """Return the property that makes a domain, by which a state counts."""
         return {"domain_by": self.by}
 
     def add(self, batch: Batch, read: ReadRows) -> None:
@@ -218,16 +218,16 @@ class TokenDomains(RowColumn):
         batch[self.name] = found
 
     def count(self, spans: Spans) -> Ints:
-        """Tokens of each domain in each stream, padding left out: (streams, domains)."""
+        """Count the tokens of each domain in each stream, without padding: (streams, domains)."""
         owners, domains, tokens = self._ranges(spans)
-        shape = len(self._maps), len(self.domains) + 1  # the last for padding
+        shape = len(self._maps), len(self.domains) + 1  # the last one is padding
         cell = spans.streams[spans.rows[owners]] * shape[1] + domains % shape[1]
         counts = np.bincount(cell, tokens, minlength=shape[0] * shape[1])
         result: Ints = counts.astype(np.int64).reshape(shape)[:, :-1]
         return result
 
     def _ranges(self, spans: Spans) -> tuple[Ints, Codes, Ints]:
-        """Span, domain and tokens of each range of tokens of one domain, in their order."""
+        """Return span, domain and tokens of each range of one domain, in order of the spans."""
         columns = []
         for stream, own in by_value(spans.streams[spans.rows]):
             found, codes, tokens = self._maps[stream].look_up(spans.starts[own], spans.lengths[own])
@@ -238,7 +238,7 @@ class TokenDomains(RowColumn):
 
 
 def open_domains(caches: Sequence[ShardCache], by: str) -> TokenDomains:
-    """The domains of some streams, whose maps are made if they are missing.
+    """Open the domains of some streams; maps that are missing are made.
 
     Args:
         caches: the caches of the streams.
@@ -271,12 +271,12 @@ _AT_ONCE: Final = 1 << 15  # positions
 
 
 class DomainCounts:
-    """Tokens of each domain that training received of each stream, over all ranks and resumes."""
+    """Counts of the tokens of each domain and stream in training, over all ranks and resumes."""
 
     def __init__(
         self, plan: EpochPlan, source: TokenSource, domains: TokenDomains, cursor: Cursor
     ) -> None:
-        """Begin with nothing counted.
+        """Start with counts of zero.
 
         Args:
             plan: the plan of any rank.
@@ -313,7 +313,7 @@ class DomainCounts:
         self._at = replace(self._at, position=position)
 
     def state(self, cursor: Cursor, fingerprints: Sequence[str]) -> dict[str, Any]:
-        """The counts at a cursor, as a state holds them.
+        """Return the counts at a cursor, as a state holds them.
 
         Args:
             cursor: the position of the state.
@@ -328,12 +328,12 @@ class DomainCounts:
     def resume(
         self, state: Mapping[str, Any], cursor: Cursor, fingerprints: Sequence[Sequence[str]]
     ) -> None:
-        """Take the counts of a state; from zero if it counted other domains, or none.
+        """Take the counts of a state; start from zero if it counted other domains, or none.
 
         Args:
-            state: as it was saved.
+            state: the state as it was saved.
             cursor: the position of the state.
-            fingerprints: the fingerprints of each stream, then those of its older generations.
+            fingerprints: the fingerprints of each stream, its own before its older generations'.
         """
         self._counts, self._at = np.zeros_like(self._counts), cursor
         saved = state.get(STATE_KEY)

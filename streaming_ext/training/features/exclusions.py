@@ -23,7 +23,7 @@ _COLUMNS = pa.schema(
 )
 
 
-Excluded = dict[tuple[str, int], Ints]  # by URL, and the byte that rows are counted from: rows
+Excluded = dict[tuple[str, int], Ints]  # rows, by URL and the byte from which rows are counted
 
 
 def read_excluded(path: str | Path) -> Excluded:
@@ -52,7 +52,7 @@ def read_excluded(path: str | Path) -> Excluded:
 
 
 def _find(excluded: Excluded, cache: ShardCache) -> DocumentRanges:
-    """Find the documents in a stream."""
+    """Find the excluded documents in a stream."""
     found = [np.empty((2, 0), np.int64)]
     for documents in split_documents(cache).parts_with({url for url, _ in excluded}):
         numbers, rows = documents.in_files
@@ -66,23 +66,23 @@ def _find(excluded: Excluded, cache: ShardCache) -> DocumentRanges:
 
 
 class Excluding(TokenSource):
-    """The rows of another source, without those that hold a token of some documents."""
+    """The rows of another source, without rows that hold a token of an excluded document."""
 
     def __init__(self, source: TokenSource, path: str | Path) -> None:
         """Find the documents in the streams.
 
         Args:
-            source: the source that rows are left out of.
+            source: the source from which rows are left out.
             path: the table of the documents, see `read_excluded`.
 
         Raises:
             UsageError: the table cannot be read, a dataset does not list its documents, or no
-                stream holds any of them.
+                stream holds any document of the table.
             CorruptDatasetError: a record or table of documents is missing or damaged.
         """
         excluded = read_excluded(path)
         self._source, self.reader, self.length = source, source.reader, source.length
-        # Of what is left out, in whatever order and however often it was named.
+        # The fingerprint depends on neither the order nor the repeats of the table.
         lines = [
             f"{url}\t{from_byte}\t{','.join(map(str, rows.tolist()))}"
             for (url, from_byte), rows in sorted(excluded.items())
@@ -98,7 +98,7 @@ class Excluding(TokenSource):
         self.left_out = [source.sequences_with(*each) for each in enumerate(self.excluded)]
 
     def identity(self) -> dict[str, Any]:
-        """The hash of what is left out."""
+        """Return the hash of the excluded documents, with the identity of the source."""
         return {"exclude": self._fingerprint} | self._source.identity()
 
     def find_ends(self, eot_id: int) -> None:

@@ -36,7 +36,7 @@ class GrainBatches(IterDataset[Batch]):  # type: ignore[misc, unused-ignore]
         """Wrap a loader.
 
         Args:
-            open_loader: opens a loader for each pass.
+            open_loader: the function that opens a loader for each pass.
         """
         super().__init__()
         self._open_loader = open_loader
@@ -49,7 +49,7 @@ class GrainIterator(DatasetIterator[Batch]):  # type: ignore[misc, unused-ignore
     """A pass of `GrainBatches`."""
 
     def __init__(self, loader: StreamingTokenLoader) -> None:
-        """Begin with the next batch of a loader."""
+        """Start with the next batch of a loader."""
         super().__init__()
         self._loader = loader
         self._batches: Iterator[Batch] = iter(())

@@ -19,11 +19,11 @@ class StreamUsage:
         stream: the number of the stream.
         domain: the domain of the stream, or its location.
         sequences: received sequences, over all ranks.
-        tokens: tokens of these sequences, padding counted.
-        fraction: fraction of all received sequences.
+        tokens: tokens of these sequences, including padding.
+        fraction: the fraction of all received sequences.
         passes: passes over the stream.
-        tokens_by_domain: tokens of each domain by its name, without padding; with `domain_by`
-            only.
+        tokens_by_domain: tokens of each domain by its name, without padding; only with
+            `domain_by`.
     """
 
     stream: int
@@ -36,7 +36,7 @@ class StreamUsage:
 
 
 def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | None:
-    """Collect proportions that change and limits; None if there are neither.
+    """Collect changing proportions and limits; return None if there are neither.
 
     Args:
         streams: the streams of a run.
@@ -66,7 +66,7 @@ def mixing_of(streams: Sequence[TokenStream], order: OrderSettings) -> Mixing | 
 
 
 def _schedules(streams: Sequence[TokenStream]) -> list[Schedule]:
-    """The proportions of the streams that have one."""
+    """Return the proportions of the streams that have one."""
     given = (stream.proportion for stream in streams)
     return [Schedule.of_proportions(each, name="proportion") for each in given if each is not None]
 
@@ -77,12 +77,13 @@ def sequences_an_epoch(
     """Compute the sequences per epoch of each stream.
 
     Args:
-        streams: all relative (`proportion`) or all absolute (`repeat`, `choose` or neither).
+        streams: the streams, all relative (`proportion`) or all absolute (`repeat`, `choose` or
+            neither).
         sizes: sequences of each stream.
-        epoch_size: sequences per epoch; None for all of them, or what the streams say.
+        epoch_size: sequences per epoch; None for all of them, or as many as the streams name.
 
     Raises:
-        UsageError: proportions beside absolute amounts, or amounts that contradict epoch_size.
+        UsageError: streams mix proportions and absolute amounts, or amounts contradict epoch_size.
     """
     relative = [float(schedule.at(0)) for schedule in _schedules(streams)]
     if relative and len(relative) < len(streams):

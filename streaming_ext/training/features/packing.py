@@ -1,27 +1,27 @@
-"""Packing: which documents share a row, by best fit decreasing on a histogram of lengths.
+"""Packing of documents into rows, by best fit decreasing on a histogram of lengths.
 
 Documents are taken from the longest to the shortest, and each goes into the fullest row that still
-holds it. Rows with the same room are interchangeable, and so are documents of one length. So a move
-takes as many rows as it can at once, and the work grows with the number of lengths, not of
+holds it. Rows with the same room are interchangeable, and so are documents of one length. So one
+move fills as many rows as possible, and the work grows with the number of lengths, not of
 documents:
 
     2,000 documents of 700 and 2,000 of 600 in rows of 2,048
     move 1: 1,000 new rows take 2 of 700 each, and have a room of 648
     move 2: those 1,000 rows take 1 of 600 each; move 3: 333 new rows take 3 of 600; ...
 
-Groups of consecutive documents are packed among themselves. A document that is longer than a row is
-cut into full rows, and the rest is packed like a document:
+Each group of consecutive documents is packed by itself. A document that is longer than a row is cut
+into full rows, and the rest is packed like a document:
 
     rows of 8, documents of 5, 19 and 3 at tokens 0, 5 and 24 of the stream
     full rows [5, 13) and [13, 21); rests 5, 3 and 3 make the row [0, 5) + [24, 27) or
     [0, 5) + [21, 24), and another one of 3 with a padding of 5
 
-The plan of a split is a mapped file, made once on a machine. It has a section a group, and at its
-end a directory with the hash of each section, so that opening costs as much as there are groups;
-each process verifies a section when it first uses it:
+The plan of a split is a mapped file, made once per machine. It has a section per group, and at its
+end a directory with the hash of each section, so that the time to open it depends on the number of
+groups alone. Each process verifies a section when it first uses it:
 
-    section      words of 4 bytes: firsts of the rows (rows + 1,), starts of the segments from the
-                 group's first token on (segments,), their marked lengths (segments,)
+    section      words of 4 bytes: firsts of the rows (rows + 1,), starts of the segments, counted
+                 from the group's first token (segments,), their marked lengths (segments,)
     directory    JSON
     end          length of the directory, 8 bytes; its XXH3-128, 16 bytes
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
-    """Pack documents into rows; of several rows with the same room, the first that came to have it.
+    """Pack documents into rows; among rows with the same room, take the first that had it.
 
     Args:
         counts: the number of documents of each length: (length + 1,).
@@ -61,10 +61,10 @@ def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
     Returns:
         the row of each document, the longest first: (documents,); and the number of rows.
     """
-    taken: list[int] = []  # rows, and how many documents each takes at a time
+    taken: list[int] = []  # rows; `times` is how many documents each takes at a time
     times: list[int] = []
     num_rows = 0
-    waiting: defaultdict[int, list[int]] = defaultdict(list)  # rows with each room
+    waiting: defaultdict[int, list[int]] = defaultdict(list)  # rows by their room
     open_rooms = 0  # bit r: some row has room r
     for size in reversed(np.flatnonzero(counts).tolist()):
         left = int(counts[size])
@@ -78,7 +78,7 @@ def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
                 available = left  # as many new rows as may be needed
             each = room // size
             number = min(available, left // each)
-            if not number:  # the last row takes what is left
+            if not number:  # one row takes the documents that are left
                 each, number = left, 1
             if fitting:
                 rows = waiting[room][:number]
@@ -99,7 +99,7 @@ def best_fit(counts: Ints, length: int) -> tuple[Ints, int]:
 
 
 _DOCUMENTS, _ROWS = range(2)  # what is permuted, part of each key
-_WORD: Final = np.uint64(16)  # bits of what permutations sort by
+_WORD: Final = np.uint64(16)  # bits of the words by which permutations sort
 _WORD_MASK: Final = np.uint64((1 << 16) - 1)
 _MARKS: Final = 2  # bits beside the length of a segment
 _BEGINS, _ENDS = np.int64(1), np.int64(2)
@@ -109,10 +109,10 @@ class RowSegments(NamedTuple):
     """The segments of some rows, row by row.
 
     Attributes:
-        firsts: first segment of each row, then the number of segments: (rows + 1,).
-        starts: first token of each segment in the split's stream: (segments,).
-        marked: tokens of each segment, with two marks in the lowest bits: whether it begins and
-            ends its document: (segments,).
+        firsts: the first segment of each row, then the number of segments: (rows + 1,).
+        starts: the first token of each segment in the split's stream: (segments,).
+        marked: tokens of each segment, with two marks in the lowest bits: one if it begins its
+            document, one if it ends its document: (segments,).
     """
 
     firsts: Ints
@@ -140,19 +140,19 @@ def pack_group(
 ) -> RowSegments:
     """Pack some documents into rows.
 
-    Which of the documents of one length goes where, and the order of the rows, are keyed
-    permutations. Within a row documents have the order of the stream.
+    Keyed permutations decide which row each document of a given length goes to, and the order of
+    the rows. Within a row, documents have the order of the stream.
 
     Args:
-        starts: first token of each document in the stream: (documents,).
-        lengths: tokens of each, its end-of-text id counted: (documents,).
+        starts: the first token of each document in the stream: (documents,).
+        lengths: tokens of each document, including its end-of-text id: (documents,).
         length: tokens per row.
         key: the key of the permutations.
-        multiple: the tokens whose multiples segments take in their rows; divides `length`.
+        multiple: the multiple of tokens to which segments are rounded up; divides `length`.
     """
     rest = lengths % length
     room = rounded_up(rest, multiple)
-    # The rests in the order in which they are taken: the longest first.
+    # The rests in the order in which they are packed, the longest first.
     order = stable_argsort(
         room.astype(np.uint64) << _WORD | _words(len(rest), key, _DOCUMENTS),
         bits=length.bit_length() + int(_WORD),
@@ -166,13 +166,13 @@ def pack_group(
     number = ranges(np.zeros_like(counts), counts)
     offsets = number * length
     sizes = np.minimum(lengths[owners] - offsets, length)
-    marked = sizes << _MARKS  # length and marks in one number, which is sorted at once
+    marked = sizes << _MARKS  # one number holds length and marks, so that one sort moves both
     marked += (number == 0) * _BEGINS + (number == counts[owners] - 1) * _ENDS
     # Full rows have the last numbers.
     is_full = sizes == length
     row = np.where(is_full, count - 1 + np.cumsum(is_full), row_of[owners])
     count += int(np.count_nonzero(is_full))
-    # Rows in any order, the segments of each together.
+    # The rows are permuted; the segments of each row stay together.
     row = stable_argsort(_words(count, key, _ROWS), bits=int(_WORD))[row]
     by_row = stable_argsort(row.astype(np.uint64), bits=count.bit_length())
     firsts = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=count))])
@@ -180,19 +180,19 @@ def pack_group(
 
 
 def rounded_up(lengths: Ints, multiple: int) -> Ints:
-    """The least multiples that hold some lengths."""
+    """Round lengths up to multiples."""
     return lengths if multiple == 1 else ceil_div(lengths, multiple) * multiple
 
 
 def _words(count: int, key: int, what: int) -> Keys:
-    """Make the words that a keyed permutation sorts by: (count,); equal ones keep their order."""
+    """Make the words by which a keyed permutation sorts: (count,); ties keep their order."""
     return mix(key_of(key, what) ^ np.arange(count, dtype=np.uint64)) & _WORD_MASK
 
 
 def stable_argsort(values: Keys, *, bits: int) -> Ints:
-    """A stable argsort of values below 2 to the power of `bits`.
+    """Return the stable argsort of values below 2 to the power of `bits`.
 
-    Where a value and its entry fit one word, words are sorted: three times as fast.
+    If a value and its index fit one word, words are sorted, which is three times as fast.
     """
     room = len(values).bit_length()
     if bits + room > 64:
@@ -206,18 +206,18 @@ def stable_argsort(values: Keys, *, bits: int) -> Ints:
 
 VERSION: Final = 2
 MAX_ROW: Final = 1 << 30  # tokens; two bits of a word are marks
-GROUP_DOCUMENTS: Final = 1 << 18  # packed among themselves
-GROUP_TOKENS: Final = 1 << 30  # or fewer documents, if they are long
+GROUP_DOCUMENTS: Final = 1 << 18  # that are packed together
+GROUP_TOKENS: Final = 1 << 30  # that limit a group of long documents
 _MAX_TOKENS: Final = 1 << 32
-_KEY: Final = 17  # of the permutations: the plan of given lengths is always the same
+_KEY: Final = 17  # of the permutations; constant, so that given lengths have one plan
 
 
 def write_plan(file: BinaryIO, groups: Iterable[tuple[int, RowSegments]], *, length: int) -> None:
     """Write a plan.
 
     Args:
-        file: empty.
-        groups: first token and rows of each.
+        file: the file, still empty.
+        groups: the first token and the rows of each group.
         length: tokens per row.
     """
     sections = []
@@ -247,7 +247,7 @@ class PackingPlan:
     Attributes:
         path: the path of the file.
         length: tokens per row.
-        bounds: first row of each group, then their number: (groups + 1,).
+        bounds: the first row of each group, then the number of rows: (groups + 1,).
     """
 
     def __init__(self, path: Path, *, length: int) -> None:
@@ -258,8 +258,8 @@ class PackingPlan:
             length: tokens per row.
 
         Raises:
-            FileNotFoundError: there is none.
-            CorruptDatasetError: it is damaged, or was made by another version.
+            FileNotFoundError: the file does not exist.
+            CorruptDatasetError: the file is damaged, or was made by another version.
         """
         self.path, self.length = path, length
         data, directory = map_file(path, version=VERSION, sequence_length=length)
@@ -271,17 +271,17 @@ class PackingPlan:
         columns = [[section[name] for section in sections] for name in names]
         rows, segments, self._origins = np.array(columns, np.int64)
         self.bounds: Ints = np.concatenate([[0], np.cumsum(rows)])
-        # First word of each group, then the end; and of its starts and marked lengths.
+        # The first word of each group, then the end; the first words of its other arrays.
         self._firsts_at = np.concatenate([[0], np.cumsum(rows + 1 + 2 * segments)])
         self._starts_at = self._firsts_at[:-1] + rows + 1
         self._marked_at = self._starts_at + segments
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process maps the file itself."""
+        """Make a plan in another process, which maps the file itself."""
         return partial(PackingPlan, length=self.length), (self.path,)
 
     def look_up(self, rows: Ints) -> RowSegments:
-        """The segments of some rows: (rows,).
+        """Return the segments of some rows: (rows,).
 
         Raises:
             CorruptDatasetError: a group is damaged.
@@ -300,7 +300,7 @@ class PackingPlan:
         )
 
     def rows_with(self, first: int, stop: int) -> Ints:
-        """The rows that hold any of the tokens [first, stop) of the stream, sorted."""
+        """Return the rows that hold any of the tokens [first, stop) of the stream, sorted."""
         found = [np.empty(0, np.int64)]
         low = int(np.searchsorted(self._origins, first, side="right")) - 1
         high = int(np.searchsorted(self._origins, stop, side="left"))
@@ -312,7 +312,7 @@ class PackingPlan:
         return np.concatenate(found)
 
     def rows_of_group(self, group: int) -> RowSegments:
-        """The segments of all rows of a group."""
+        """Return the segments of all rows of a group."""
         return self.look_up(np.arange(self.bounds[group], self.bounds[group + 1]))
 
     def _verify(self, group: int) -> None:
@@ -330,18 +330,20 @@ def open_plan(
     left_out: DocumentRanges | None = None,
     multiple: int = 1,
 ) -> PackingPlan:
-    """The plan of a split for rows of `length` tokens; of chosen ones, by their numbers.
+    """Open the plan of a split for rows of `length` tokens; a missing plan is made.
+
+    A plan of chosen documents counts only their tokens.
 
     Args:
         cache: the cache of the split.
         length: tokens per row.
         chosen: the documents that rows may hold; None for all.
         left_out: documents that no row holds.
-        multiple: the tokens whose multiples segments take in their rows.
+        multiple: the multiple of tokens to which segments are rounded up.
 
     Raises:
         UsageError: the dataset does not know its documents, or rows are too long.
-        CorruptDatasetError: what the dataset says of its documents is missing or damaged.
+        CorruptDatasetError: the lists of documents are missing or damaged.
         StorageError: the plan cannot be kept.
     """
     if length >= MAX_ROW:
@@ -380,12 +382,12 @@ def open_plan(
 def plan_groups(
     documents: Iterable[DocumentRanges], *, count: int, tokens: int, length: int, multiple: int = 1
 ) -> Iterator[tuple[int, RowSegments]]:
-    """First token and rows of each group.
+    """Yield the first token and the rows of each group.
 
     Args:
-        documents: all of a split, in order.
+        documents: all documents of a split, in order.
         count: the number of documents.
-        tokens: about the number of their tokens.
+        tokens: the approximate number of their tokens.
         length: tokens per row.
         multiple: see `open_plan`.
     """
@@ -402,7 +404,7 @@ def plan_groups(
 def _cut(
     documents: Iterable[DocumentRanges], *, count: int, tokens: int
 ) -> Iterator[DocumentRanges]:
-    """The documents of each group: as many in each, to within one."""
+    """Yield the documents of each group; the numbers of documents differ by at most one."""
     groups = max(1, round(count / GROUP_DOCUMENTS), ceil_div(tokens, GROUP_TOKENS))
     ends = [count * (number + 1) // groups for number in range(groups)]
     held: list[DocumentRanges] = []
@@ -425,14 +427,14 @@ def _cut(
 
 
 def _without(documents: Iterable[DocumentRanges], starts: Ints) -> Iterator[DocumentRanges]:
-    """The documents that do not begin at any of `starts`."""
+    """Yield the documents that do not begin at any of `starts`."""
     for some in documents:
         kept = ~np.isin(some.starts, starts)
         yield DocumentRanges(some.starts[kept], some.lengths[kept])
 
 
 class PackedRows(Rows):
-    """Rows of segments of documents, and padding; a plan knows where documents begin and end."""
+    """Rows of segments and padding; the plan knows where documents begin and end."""
 
     def __init__(
         self,
@@ -447,9 +449,9 @@ class PackedRows(Rows):
 
         Args:
             reader: the reader of the shards.
-            segments: segments whose starts count in the reader's space of tokens.
+            segments: the segments, with starts in the reader's space of tokens.
             length: tokens per row.
-            multiple: the tokens whose multiples segments take in their rows.
+            multiple: the multiple of tokens to which segments are rounded up.
             filling: the bytes of a row of padding.
         """
         self.reader, self.length, self.filling = reader, length, filling
@@ -458,11 +460,11 @@ class PackedRows(Rows):
         self._firsts, self._starts, self._lengths = firsts, starts, lengths
         self._after: Ints = (starts + lengths)[firsts[1:] - 1]
         rooms = rounded_up(lengths, multiple)
-        # Where each segment begins if all are laid end to end, then the end: (segments + 1,)
+        # The first token of each segment with all end to end, then the end: (segments + 1,)
         begins = self._begins = np.append(0, np.cumsum(rooms))
-        # Tokens of each row that its segments take: (rows,)
+        # The tokens that segments take in each row: (rows,)
         self._filled: Ints = np.diff(begins[firsts])
-        # Padding after each segment; the last one of a row has the rest of it: (segments,)
+        # Padding after each segment; after the last one, the rest of the row: (segments,)
         self._gaps: Ints = rooms - lengths
         self._gaps[firsts[1:] - 1] += length - self._filled
         self._rooms = lengths + self._gaps
@@ -482,7 +484,7 @@ class PackedRows(Rows):
         return inside
 
     def _edges(self, rows: slice, real: Flags) -> tuple[Ints, Ints, Flags]:
-        """See `Rows`: by the plan, an edge at each segment, and at padding."""
+        """See `Rows`; the plan gives an edge at each segment, and at padding."""
         some, row = self._some(rows)
         filled = self._filled[rows]
         padded = np.flatnonzero(real & (filled < self.length))
@@ -500,15 +502,15 @@ class Packed(TokenSource):
     left_out = None  # the plans hold no documents that are left out
 
     def __init__(self, source: TokenSource, *, multiple: int | None) -> None:
-        """Open the plans, which are made first if they are missing.
+        """Open the plans; missing ones are made first.
 
         Args:
             source: the source whose documents are packed.
-            multiple: the tokens whose multiples documents take in their rows; 1 by default.
+            multiple: the multiple of tokens to which documents are rounded up; 1 by default.
 
         Raises:
             UsageError: the streams do not fit together, or do not know their documents.
-            CorruptDatasetError: what a dataset says of its documents is missing or damaged.
+            CorruptDatasetError: the lists of documents are missing or damaged.
         """
         self._source, self.reader, self.length = source, source.reader, source.length
         self.chosen, self.excluded, self._named_multiple = source.chosen, source.excluded, multiple
@@ -525,11 +527,11 @@ class Packed(TokenSource):
             for cache, own, out in zip(caches, source.chosen, excluded, strict=True)
         ]
         self.bounds = [plan.bounds for plan in self._plans]
-        # The id is known: the dataset lists its documents.
+        # A dataset that lists its documents knows the id.
         self._eot = caches[0].index.eot_id
 
     def identity(self) -> dict[str, Any]:
-        """The way of packing, and what the source leaves out."""
+        """Return the way of packing, and the settings of the packed source."""
         own = {"packing": "best_fit", "document_multiple": self._named_multiple}
         return own | self._source.identity()
 
@@ -545,7 +547,7 @@ class Packed(TokenSource):
         return PackedRows(self.reader, segments, length, multiple=self._multiple, filling=filling)
 
     def _look_up(self, stream: int, rows: Ints) -> RowSegments:
-        """The segments of some rows of a stream."""
+        """Return the segments of some rows of a stream."""
         found, chosen = self._plans[stream].look_up(rows), self.chosen[stream]
         return found if chosen is None else found._replace(starts=chosen.offsets(found.starts))
 

@@ -1,8 +1,9 @@
-"""Rows in which a few tokens repeat again and again, which make the loss of a step jump.
+"""A filter of rows in which a few tokens repeat again and again, which make the loss jump.
 
-Tokens that repeat with period p equal those p offsets later. So an n-gram that repeats more than k
-times in a row gives at least p * k consecutive such offsets. One of every p * k offsets is among
-them, with half of them before or after it: so looking there clears nearly all rows.
+Tokens that repeat with period p equal the tokens p offsets later. So an n-gram of p tokens that
+repeats more than k times in a row gives a run of at least p * k such offsets. One of every p * k
+offsets lies in the run, with half of the run before or after it. So a look at these offsets and
+their neighbors clears nearly all rows.
 """
 
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from streaming_ext.order.ranks import DataRank, gather
 from streaming_ext.training.columns import MASKED, Batch, ReadRows, RowColumn
 
 LONGEST: Final = 13  # tokens of an n-gram
-_NEAR: Final = 4  # offsets looked at before and after
+_NEAR: Final = 4  # offsets that are compared before and after
 
 
 def repeats_more(
@@ -27,12 +28,12 @@ def repeats_more(
     """Find the rows in which some n-gram of 1 to 13 tokens comes more than `times` times in a row.
 
     Args:
-        tokens: (rows, length).
-        times: at least 1.
-        eot_id: two of these in a row are padding, which does not count.
+        tokens: the ids of the rows: (rows, length).
+        times: the allowed number of times, at least 1.
+        eot_id: the id that ends a document; two in a row are padding, which does not count.
 
     Returns:
-        (rows,).
+        True for these rows: (rows,).
     """
     found = np.zeros(len(tokens), bool)
     offsets, periods, lasts = _looked_at(tokens.shape[1], times)
@@ -49,14 +50,14 @@ def repeats_more(
     long = (tokens[owner, before] == tokens[owner, before + on]).all(axis=1)
     long |= (tokens[owner, later] == tokens[owner, later + on]).all(axis=1)
     for maybe, step in set(zip(row[long].tolist(), period[long].tolist(), strict=True)):
-        if not found[maybe]:  # hardly any comes here
+        if not found[maybe]:  # few rows come here
             found[maybe] = _longest_run(tokens[maybe], step, eot_id) >= step * times
     return found
 
 
 @lru_cache(maxsize=8)
 def _looked_at(length: int, times: int) -> tuple[Ints, Ints, Ints]:
-    """Offsets in a row, the period of each, and how many offsets have a token a period later."""
+    """Return offsets, their periods, and how many offsets of a row have a token a period later."""
     offsets, periods, lasts = [], [], []
     for period in range(1, LONGEST + 1):
         last = length - period
@@ -68,7 +69,7 @@ def _looked_at(length: int, times: int) -> tuple[Ints, Ints, Ints]:
 
 
 def _longest_run(tokens: npt.NDArray[np.integer[Any]], period: int, eot_id: int) -> int:
-    """The most consecutive offsets whose token equals the one a period later."""
+    """Return the length of the longest run of tokens that equal the token a period later."""
     same = tokens[:-period] == tokens[period:]
     is_end = tokens == eot_id
     same &= ~(is_end[:-1] & is_end[1:])[: len(same)]
@@ -77,7 +78,7 @@ def _longest_run(tokens: npt.NDArray[np.integer[Any]], period: int, eot_id: int)
 
 
 class RepeatFilter(RowColumn):
-    """Rows in which an n-gram repeats too often do not count: `real` is False for them."""
+    """The column `real`, False also for rows in which an n-gram repeats too often."""
 
     name = "real"
 
@@ -86,18 +87,18 @@ class RepeatFilter(RowColumn):
         self._times = times
 
     def identity(self) -> dict[str, Any]:
-        """The number of times that an n-gram may repeat."""
+        """Return the number of times that an n-gram may repeat."""
         return {"max_repeated_ngram": self._times}
 
     def add(self, batch: Batch, read: ReadRows) -> None:
-        """Add `real`, and which rows the filter masked."""
+        """Add `real`, and flags of the rows that the filter masked."""
         repeats = repeats_more(read.tokens, self._times, eot_id=read.eot_id)
         batch[self.name], batch[MASKED] = read.real & ~repeats, read.real & repeats
 
 
 STATE_KEY: Final = MASKED  # of a state
-_OWN, _ALL = 0, 1  # of this rank since `all_ranks`, and of all ranks at the last call of it
-_BEFORE, _EPOCH = 0, 1  # of the epochs before this one, and of this one
+_OWN, _ALL = 0, 1  # this rank since the last `all_ranks`, and all ranks at that call
+_BEFORE, _EPOCH = 0, 1  # the epochs before this one, and this one
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +107,7 @@ class Masked:
 
     Attributes:
         rows: the number of rows.
-        tokens: their tokens, padding counted.
+        tokens: the tokens of these rows, including padding.
     """
 
     rows: int = 0
@@ -114,17 +115,17 @@ class Masked:
 
 
 class MaskedCount:
-    """The counts of one loader: of the epochs before this one, and of this one by itself.
+    """The counts of masked rows of one loader, for this epoch and for the epochs before it.
 
-    An epoch that is not finished may restart: then its counts are taken back.
+    If an unfinished epoch restarts, its counts are taken back.
     """
 
     def __init__(self, rank: DataRank, *, again: bool) -> None:
-        """Begin with nothing.
+        """Start with counts of zero.
 
         Args:
-            rank: data-parallel rank.
-            again: True if an epoch may restart; a state then holds its counts by themselves.
+            rank: the data-parallel rank.
+            again: True if an epoch may restart; a state then holds its counts separately.
         """
         self._rank, self._again = rank, again
         # rows and tokens: (_OWN and _ALL, _BEFORE and _EPOCH, 2)
@@ -135,19 +136,19 @@ class MaskedCount:
         self._counts[_OWN, _EPOCH] += (rows, rows * length)
 
     def next_epoch(self) -> None:
-        """An epoch begins; the one before it cannot restart any more."""
+        """Begin an epoch; the epoch before it cannot restart any more."""
         self._counts[:, _BEFORE] += self._counts[:, _EPOCH]
         self.epoch_again()
 
     def epoch_again(self) -> None:
-        """The epoch restarts."""
+        """Restart the epoch."""
         self._counts[:, _EPOCH] = 0
 
     def all_ranks(self, group: Any) -> Masked:
         """Sum the counts of all ranks, which call this together.
 
         Args:
-            group: torch process group with every data-parallel rank; None for the default one.
+            group: the torch process group of all data-parallel ranks; None for the default one.
 
         Raises:
             UsageError: there is no group, or not every rank is in it.
@@ -168,7 +169,7 @@ class MaskedCount:
         return Masked(rows=rows, tokens=tokens)
 
     def state(self) -> dict[str, Any]:
-        """The counts as a state holds them."""
+        """Return the counts as a state holds them."""
         counts = self._counts.sum(axis=0) if self._rank.size == 1 else self._counts[_ALL]
         of_epoch = {"epoch": _named(counts[_EPOCH])} if self._again else {}
         return {STATE_KEY: _named(counts.sum(axis=0)) | of_epoch}
@@ -177,7 +178,7 @@ class MaskedCount:
         """Take the counts of a state.
 
         Args:
-            state: as it was saved.
+            state: the state as it was saved.
             begins: True if training resumes at the beginning of an epoch.
         """
         none = {"rows": 0, "tokens": 0}

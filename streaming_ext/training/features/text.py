@@ -1,6 +1,6 @@
 """`StreamingTextDataset`: text in, the batches of `StreamingTokenDataset` out.
 
-The text becomes an ordinary dataset in the cache, once, which is read as any other one.
+The text is turned once into an ordinary dataset in the cache, which is read like any other dataset.
 """
 
 import glob
@@ -27,7 +27,7 @@ from streaming_ext.text.sources.patterns import is_pattern
 from streaming_ext.training.arguments import KINDS, TokenStream
 from streaming_ext.training.token_dataset import StreamingTokenDataset
 
-WINDOW = 1 << 14  # sequences of a canonical node that are shuffled among each other, by default
+WINDOW = 1 << 14  # sequences of a canonical node that are shuffled together, by default
 
 
 class StreamedText(TextOptions):
@@ -35,11 +35,11 @@ class StreamedText(TextOptions):
 
     Attributes:
         holdout_fraction: fraction of the documents in split `holdout`, the others are in `train`.
-        holdout_seed: decides which.
-        shard_size: bytes of a shard of the dataset in the cache.
+        holdout_seed: the seed that decides which documents these are.
+        shard_size: bytes per shard of the dataset in the cache.
         compression: compression of these shards; `none` to read them in place.
         engine: `auto`, or `reference` to tokenize with the reference alone.
-        scan_threads: threads that tokenize; by default one a core, shared by torchrun's ranks.
+        scan_threads: threads that tokenize; by default the cores, divided among torchrun's ranks.
     """
 
     holdout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -63,7 +63,7 @@ class TextStream(TokenStream):
     """Text that is tokenized once, into the cache: `TextStream(sources=..., tokenizer=...)`.
 
     Attributes:
-        text: the options of the text; each of them is an argument of its own.
+        text: the options of the text; each option is an argument of its own.
     """
 
     text: StreamedText
@@ -72,7 +72,7 @@ class TextStream(TokenStream):
         """Take the settings of `TokenStream` and `StreamedText`.
 
         Raises:
-            UsageError: one is not allowed.
+            UsageError: a setting is not allowed.
         """
         given = {} if text is None else text.model_dump(exclude_unset=True)
         given |= {name: settings.pop(name) for name in TEXT_SETTINGS & settings.keys()}
@@ -104,12 +104,12 @@ class TextStream(TokenStream):
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None
     ) -> TokenStream:
-        """The dataset of the text, made if it does not exist.
+        """Return the dataset of the text; make it if it does not exist.
 
         Raises:
             UsageError: a setting is not allowed, or there are no such files.
-            SourceError: a file is damaged; names it.
-            StorageError: a server refuses, or the local disk does or is too small.
+            SourceError: a file is damaged; the message names it.
+            StorageError: a server or the local disk refuses, or the disk is too small.
         """
         from platformdirs import user_cache_path
 
@@ -162,7 +162,7 @@ class TextStream(TokenStream):
 
 
 def _absolute(name: str) -> str:
-    """A file or pattern on disk, wherever the program goes; any other name stays as it is."""
+    """Make a file or pattern on disk absolute; return any other name as it is."""
     if "://" in name:
         return name
     path = local_path(name)
@@ -172,7 +172,7 @@ def _absolute(name: str) -> str:
 
 
 def _identity(spec: DatasetSpec, parts: Sequence[Part]) -> str:
-    """A hash of the specification and the sources: if a file changes, so does the hash."""
+    """Return a hash of the specification and the sources, which changes if a file changes."""
     spans = [(*astuple(each.source), each.span) for part in parts for each in part.spans]
     counts = [len(part.spans) for part in parts]
     described = json.dumps([spec.model_dump(mode="json"), counts, spans], sort_keys=True)
@@ -182,24 +182,24 @@ def _identity(spec: DatasetSpec, parts: Sequence[Part]) -> str:
 class StreamingTextDataset(StreamingTokenDataset):
     """Sequences of tokens straight from files of text; order, ranks and resume are exact.
 
-    The first time, all text is tokenized into an ordinary dataset in the cache, by all cores and
-    all ranks of the machine. It is read as any other dataset is.
+    The first time, all cores and ranks of the machine tokenize the text into an ordinary dataset in
+    the cache, which is then read like any other dataset.
 
-    The other arguments are those of `TextStream` and `StreamingTokenDataset`, except `remote`,
-    `proportion_by` and `proportions`.
+    `TextStream` and `StreamingTokenDataset` describe the other arguments. This class does not take
+    `remote`, `proportion_by` and `proportions`.
 
     Args:
         sources: files of text, folders, patterns or URLs: all that `shardmill shard` takes.
         tokenizer: the tokenizer of the text.
         sequence_length: tokens per sequence.
-        local: folder of the cache; below the user's cache folder unless given.
-        streams: several texts (`TextStream`) and datasets (`TokenStream`), in place of these.
+        local: the folder of the cache; a folder in the user's cache folder unless given.
+        streams: several texts (`TextStream`) and datasets (`TokenStream`), in place of `sources`.
         shuffle_block_size: as in `StreamingTokenDataset`, but 16,384 unless given.
 
     Raises:
-        UsageError: an argument is not allowed; the message says which and what is.
-        SourceError: a file is damaged; names it, and the line or row.
-        StorageError: the disk of the cache is too small; says how much the tokens take.
+        UsageError: an argument is not allowed; the message names it and says what is allowed.
+        SourceError: a file is damaged; the message names it, and the line or row.
+        StorageError: the disk of the cache is too small; the message says how much tokens take.
     """
 
     def __init__(
@@ -282,9 +282,9 @@ class StreamingTextDataset(StreamingTokenDataset):
         super().__init__(**{name: settings[name] for name in _DATASET_SETTINGS}, **stock)
 
     def materialize(self, output: str | Path) -> None:
-        """Copy the dataset out of the cache; `StreamingTokenDataset` takes states of this one.
+        """Copy the dataset out of the cache; `StreamingTokenDataset` accepts its states.
 
-        If it is killed, the next call resumes it.
+        If the copy is killed, the next call resumes it.
 
         Args:
             output: a folder, s3://, gs:// or az://.

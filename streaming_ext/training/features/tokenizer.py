@@ -1,4 +1,4 @@
-"""The tokenizer of a dataset, as it was saved with the data, and one to compare with it."""
+"""The tokenizer that was saved with a dataset, and its comparison with a given one."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -14,7 +14,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 
 @extras_named()
 def open_tokenizer(cache: ShardCache) -> Tokenizer:
-    """Read the files of the tokenizer, and open it.
+    """Open the tokenizer from its files in the dataset.
 
     Raises:
         UsageError: the dataset does not say which tokenizer made it.
@@ -26,11 +26,11 @@ def open_tokenizer(cache: ShardCache) -> Tokenizer:
 
 @extras_named()
 def require_tokenizer(caches: Iterable[ShardCache], given: Any) -> None:
-    """Compare a tokenizer with those that the datasets were made with.
+    """Check that a tokenizer gives the ids of the tokenizers that made the datasets.
 
     Raises:
-        ConfigMismatchError: it gives other ids; names the first text.
-        UsageError: it is no tokenizer, or a dataset does not say which one made it.
+        ConfigMismatchError: it gives other ids; the message names the first text.
+        UsageError: it is no tokenizer, or a dataset does not say which tokenizer made it.
     """
     for identity, cache in {cache.index.tokenizer: cache for cache in caches}.items():
         where, read = cache.source.url, partial(read_listed, cache.source)

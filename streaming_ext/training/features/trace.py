@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentSpan(SourceRow):
-    """A segment of a document in a sequence, and the row that the document is.
+    """A segment of a document in a sequence, and the source row of the document.
 
     Attributes:
-        first: token of the document that the segment begins with, from 0.
-        tokens: length of the segment, the end-of-text id counted.
-        position: token of the sequence that the segment begins at.
+        first: the number of the segment's first token in the document, from 0.
+        tokens: tokens of the segment, including the end-of-text id.
+        position: the number of the segment's first token in the sequence, from 0.
     """
 
     first: int
@@ -34,18 +34,18 @@ class DocumentSpan(SourceRow):
 
     @property
     def document(self) -> SourceRow:
-        """The row alone."""
+        """The source row alone."""
         return SourceRow(self.source, self.row, self.from_byte)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SequenceTrace:
-    """The documents of a sequence; what no span covers is padding.
+    """The documents of a sequence; tokens that no span covers are padding.
 
     Attributes:
-        rank: data-parallel rank that reads it.
-        stream: number of the stream.
-        sequence: number of the sequence in its stream, in the order on disk.
+        rank: the data-parallel rank that reads the sequence.
+        stream: the number of the stream.
+        sequence: the number of the sequence in its stream, in the order on disk.
         spans: the documents, in order.
     """
 
@@ -57,7 +57,7 @@ class SequenceTrace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentVisit:
-    """A step that holds a document, or a segment of it; see `SequenceTrace` for the words."""
+    """A step that holds a document, or a segment of it; see `SequenceTrace` for the fields."""
 
     step: int
     rank: int
@@ -69,13 +69,13 @@ class DocumentVisit:
 def trace_step(
     dataset: "StreamingTokenDataset", step: int, *, epoch: int = 0, cursor: Cursor | None = None
 ) -> list[SequenceTrace]:
-    """The sequences of one step over all ranks, rank by rank in the order of their batches.
+    """Trace the sequences of one step, rank by rank in the order of their batches.
 
     Args:
-        dataset: any rank's.
-        step: counted from the start of the epoch.
-        epoch: number of the epoch of a run that changed nothing on the way.
-        cursor: the epoch's cursor of a run that did.
+        dataset: the dataset of any rank.
+        step: the number of the step, from the start of the epoch.
+        epoch: the number of the epoch, for a run that changed no setting before it.
+        cursor: a cursor of the epoch, for a run that did.
 
     Raises:
         UsageError: the epoch has no such step, or the dataset does not know its documents.
@@ -94,10 +94,10 @@ def _traces(
     step: int,
     among: tuple[int, Ints] | None = None,
 ) -> Iterator[SequenceTrace]:
-    """The sequences of one step; only those of a stream among some of the longest length."""
+    """Trace the sequences of a step, or those of one stream within some of the longest length."""
     phase = dataset.plan.phase_of(begin, step)
     streams, sequences = dataset.plan.step_of_all_ranks(begin, step)
-    wanted = sequences >= 0  # others fill up the last batch of an evaluation
+    wanted = sequences >= 0  # the others fill up the last batch of an evaluation
     if among is not None:
         stream, numbers = among
         wanted = (streams == stream) & np.isin(sequences // phase.per_position, numbers)
@@ -119,16 +119,16 @@ def trace_document(
     epoch: int = 0,
     cursor: Cursor | None = None,
 ) -> list[DocumentVisit]:
-    """The steps of an epoch that hold a document, in their order; none if it was left out.
+    """Find the steps of an epoch that hold a document, in order; none if it was left out.
 
-    The order is inverted: only the document is searched, in its part's table.
+    This inverts the order, so only the document is searched, in the tables of parts.
 
     Args:
-        dataset: any rank's.
-        source: URL of the source file, or the end of it that no other file has.
+        dataset: the dataset of any rank.
+        source: the URL of the source file, or an ending that no other file has.
         row: the row of the document in the file, from 0.
-        epoch: number of the epoch of a run that changed nothing on the way.
-        cursor: the epoch's cursor of a run that did.
+        epoch: the number of the epoch, for a run that changed no setting before it.
+        cursor: a cursor of the epoch, for a run that did.
 
     Raises:
         UsageError: the data hold no such document, or several.
@@ -161,14 +161,14 @@ def trace_document(
 
 
 def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path) -> int:
-    """Write the documents of some steps as a Parquet file, a line a segment; returns how many.
+    """Write the documents of some steps to a Parquet file; return the number of segments.
 
     Args:
-        traces: by step.
-        path: the path of the file.
+        traces: the traces of each step.
+        path: the path of the file, which has a row per segment.
 
     Raises:
-        OSError: it cannot be written; nothing is left of it.
+        OSError: the file cannot be written; no part of it is left.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -194,15 +194,15 @@ def write_traces(traces: Mapping[int, Sequence[SequenceTrace]], path: str | Path
 def _spans(
     dataset: "StreamingTokenDataset", stream: int, sequence: int, length: int
 ) -> tuple[DocumentSpan, ...]:
-    """The documents of a sequence, in order."""
+    """Find the documents of a sequence, in order."""
     source, cache = dataset.batch_reader.source, dataset.reader.caches[stream]
     spans: list[DocumentSpan] = []
-    column = 0  # of the row, where the segment begins
+    column = 0  # the offset in the row at which the segment begins
     row = source.locate(np.array([stream]), np.array([sequence]), length).spans(slice(0, 1))
     for begin, tokens, room in zip(*(each.tolist() for each in row[2:]), strict=True):
         end = begin + tokens
         for documents in split_documents(cache).between(begin, end):
-            # Those that end behind the segment's first token and begin before its end.
+            # The documents that end after the segment's first token and begin before its end.
             low = int(np.searchsorted(documents.ends, begin, side="right"))
             high = int(np.searchsorted(documents.starts, end))
             for number in range(low, high):

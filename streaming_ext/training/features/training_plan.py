@@ -1,4 +1,4 @@
-"""The steps of training before it starts: how many, of what size, over which tokens."""
+"""The steps of training before it starts: their number, their sizes and their tokens."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,14 +11,14 @@ from streaming_ext.order.state import Cursor
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedPhase:
-    """Steps of one epoch that are alike: of one size, and of one mixture.
+    """Steps of one epoch with one size and one mixture.
 
     Attributes:
-        first_token: tokens of training before them.
-        stop_token: tokens of training with them.
+        first_token: tokens of training before the phase.
+        stop_token: tokens of training at its end.
         fractions: the fraction of each stream.
         epoch: the number of the epoch.
-        step: number of its first step, from the beginning of the plan.
+        step: the number of its first step, from the beginning of the plan.
         steps: the number of steps.
         global_batch: sequences per step, over all ranks.
         sequence_length: tokens per sequence.
@@ -36,10 +36,10 @@ class PlannedPhase:
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """The phases of some epochs, one after another; as text, a table.
+    """The phases of some epochs, one after another; a plan prints as a table.
 
     Attributes:
-        phases: the steps.
+        phases: the phases.
     """
 
     phases: tuple[PlannedPhase, ...]
@@ -55,7 +55,7 @@ class TrainingPlan:
         return sum(phase.stop_token - phase.first_token for phase in self.phases)
 
     def rows(self) -> list[tuple[str, ...]]:
-        """The table: a heading, a row a phase, and the sum."""
+        """Return the table: a heading, a row per phase, and the sum."""
         streams = len(self.phases[0].fractions)
         shown = range(streams if streams > 1 else 0)
         head = ("epoch", "steps", "from step", "from token", "to token", "global batch", "length")
@@ -69,7 +69,7 @@ class TrainingPlan:
         return [*rows, (*total, *("" for _ in shown))]
 
     def __str__(self) -> str:
-        """The table, columns side by side."""
+        """Return the table as text with aligned columns."""
         rows = self.rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join(
@@ -79,15 +79,15 @@ class TrainingPlan:
 
 
 def training_plan(plan: EpochPlan, start: Cursor, *, epochs: int) -> TrainingPlan:
-    """The phases of some whole epochs.
+    """Plan the phases of some whole epochs.
 
     Args:
-        plan: any rank's.
+        plan: the plan of any rank.
         start: a cursor of the first epoch.
         epochs: the number of epochs.
 
     Raises:
-        UsageError: less than one epoch, or a stream reaches its limit in one of them.
+        UsageError: `epochs` is below 1, or a stream reaches its limit in one of the epochs.
     """
     if epochs < 1:
         raise UsageError(f"`epochs` of a plan must be at least 1, got {epochs}.")
@@ -103,7 +103,7 @@ def training_plan(plan: EpochPlan, start: Cursor, *, epochs: int) -> TrainingPla
 def _of_epoch(plan: EpochPlan, cursor: Cursor, before: int) -> Iterator[PlannedPhase]:
     for phase in plan.phases(cursor):
         edges = {phase.first, phase.stop}
-        if plan.mixing is not None:  # another mixture begins with a step
+        if plan.mixing is not None:  # a new mixture begins with a step
             width = phase.rows * plan.length
             start = cursor.tokens + phase.position * plan.length
             changes = plan.mixing.changes(start, cursor.tokens + phase.end * plan.length)

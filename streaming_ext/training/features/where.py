@@ -29,12 +29,12 @@ def write_chosen(file: BinaryIO, cache: ShardCache, condition: Condition) -> Non
     """Write the map of a split; see `ChosenDocuments`.
 
     Args:
-        file: empty.
+        file: the file, still empty.
         cache: the cache of the split.
         condition: the condition that chosen documents meet.
 
     Raises:
-        UsageError: it names no column of the dataset, or no document meets it.
+        UsageError: the dataset lacks a column of the condition, or no document meets it.
         CorruptDatasetError: a record or table of documents is missing or damaged.
     """
     listed = split_documents(cache)
@@ -63,7 +63,7 @@ def write_chosen(file: BinaryIO, cache: ShardCache, condition: Condition) -> Non
 
 
 def _ranges_of(part: LocatedDocuments) -> tuple[Ints, Ints]:
-    """First token, and tokens, of each range of consecutive chosen documents: (ranges,) each."""
+    """Find first token and tokens of each range of consecutive chosen documents: (ranges,) each."""
     edges = np.flatnonzero(np.diff(part.labels, prepend=0, append=0))
     first, stop = edges[::2], edges[1::2]
     starts = part.starts[first]
@@ -71,7 +71,7 @@ def _ranges_of(part: LocatedDocuments) -> tuple[Ints, Ints]:
 
 
 def open_chosen(cache: ShardCache, where: str) -> ChosenDocuments:
-    """The documents of a split that a condition chooses; their map is made if it is missing.
+    """Open the documents of a split that a condition chooses; a missing map is made.
 
     Args:
         cache: the cache of the split.
@@ -98,7 +98,7 @@ def streams_by_value(
     Args:
         stream: the stream of all documents.
         by: `column:NAME`.
-        proportions: the proportion of each value; None stands for documents without one.
+        proportions: the proportion of each value; None stands for documents without a value.
 
     Raises:
         UsageError: `by` names no column, or a value is no text, number or truth value.
@@ -121,7 +121,7 @@ def streams_by_value(
 
 
 def log_left_out(source: TokenSource, by: str) -> None:
-    """Say how many documents have none of the values of the streams of one dataset.
+    """Log how many documents of a dataset have a value that no stream has.
 
     Args:
         source: the source of these streams.
