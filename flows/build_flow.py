@@ -1,4 +1,4 @@
-"""The work of every flow that makes an output: plan, lock the output, make its parts, publish."""
+"""The steps of every flow that makes an output: plan, lock the output, make parts, publish."""
 
 import os
 import platform
@@ -46,7 +46,7 @@ _MOST_REASONS = 3  # in the message of a failed run
 
 
 def run_name(words: str) -> str:
-    """The name of a flow run, by its output."""
+    """Return the name of a flow run, which contains its output."""
     given = flow_run.parameters
     output = given["output"] or given["config"].output
     return f"{words}: refused" if holds_secret(output) else visible(f"{words} {output}")
@@ -55,12 +55,12 @@ def run_name(words: str) -> str:
 def build_output(
     plan: Plan[Config], config: Config, output: str | None, *, field: str = "output"
 ) -> State:
-    """Make an output within a flow run; returns how the run ended.
+    """Make an output within a flow run, and return the final state of the run.
 
     Args:
-        plan: plans the build, and writes nothing.
+        plan: a function that plans the build, and writes nothing.
         config: the configuration of the run.
-        output: the output, in place of that of the configuration.
+        output: an output that replaces the configured one.
         field: the field of the configuration that names the output.
     """
     if output is not None:
@@ -81,7 +81,7 @@ def require_absolute(output: str) -> None:
     """Refuse a relative output of a deployed run.
 
     Raises:
-        UsageError: the worker removes the folder of the run in the end, and the output with it.
+        UsageError: the output is relative to the folder of the run, which the worker removes.
     """
     if deployment.id and "://" not in output and not local_path(output).is_absolute():
         raise UsageError(
@@ -94,7 +94,7 @@ def _build(plan: Plan[Config], config: Config, run: WatchedRun) -> State:
     """Plan, hold the output, make what is missing, and report."""
     progress = run.progress
     progress.run = str(flow_run.id)
-    # The dashboard is outermost: workers end before its last update.
+    # The dashboard is outermost, so that workers end before its last update.
     with dashboard(progress), run.holding(plan, config) as (build, output):
         if build.published:
             return Completed(message=f"{output} is complete; nothing to do.")
@@ -108,11 +108,11 @@ def _build(plan: Plan[Config], config: Config, run: WatchedRun) -> State:
 def open_executor(
     config: Execution, pools: tuple[WorkerPool, WorkerPool] | None
 ) -> AbstractContextManager[Executor]:
-    """The executor of a run; when the block ends, all work that it started has ended.
+    """Return the executor of a run; when its block ends, all work that it started has ended.
 
     Args:
         config: the configuration, which names the executor.
-        pools: the worker processes of this host, if they make the parts.
+        pools: the worker processes of this host; None if other hosts make the parts.
     """
     if pools is not None:
         return here(*pools)
@@ -130,11 +130,11 @@ def open_executor(
 def _do_phases(
     build: Build, output: Storage, executor: Executor, progress: RunProgress
 ) -> RunReport:
-    """Do all parts that are left, phase by phase; publish if none failed, and report.
+    """Make all remaining parts, phase by phase; publish if none failed; return a report.
 
     Raises:
-        ShardmillError: an error that every other part would meet too, or storage that failed all
-            parts in hand.
+        ShardmillError: an error would also occur in every other part, or the storage failed for
+            all parts in hand.
     """
     began, clock = datetime.now(UTC), time.monotonic()
     failed: list[FailedFile] = []
@@ -148,7 +148,7 @@ def _do_phases(
         if not failed:
             progress.enter(last.words.finishing)
             progress.tasks += 1
-            # Not opaque, Prefect would look for futures in all parts.
+            # Without `opaque`, Prefect would look for futures in all parts.
             following = finish_task(last)(opaque(last), output, progress, return_state=False)
     done, merged = phases[0], phases[-1] if len(phases) > 1 else ()
     report = RunReport(
@@ -186,7 +186,7 @@ def _do_phases(
 def _save_record(report: RunReport, output: Storage) -> None:
     try:
         output.put(report_path(report, ".json"), to_json(report))
-    except StorageError as error:  # the dataset is complete without it, as on a full disk
+    except StorageError as error:  # such as a full disk; the dataset is complete without the record
         get_run_logger().warning("The record of this run is missing: %s", error)
 
 

@@ -1,4 +1,4 @@
-"""The command `shardmill`: loads as little as possible before it handles Ctrl+C."""
+"""The command `shardmill`, which loads as little as possible before it handles Ctrl+C."""
 
 import os
 import signal
@@ -12,14 +12,14 @@ def _stop_at_once(*_: object) -> NoReturn:
 
 
 def _null(mode: str) -> TextIO:
-    """The null device; it takes the lowest number that is free."""
+    """Open the null device, which gets the lowest free file descriptor."""
     stream: TextIO = open(os.devnull, mode)  # type: ignore[assignment]  # noqa: PTH123, SIM115
     os.set_inheritable(stream.fileno(), True)
     return stream
 
 
 def _open_streams() -> None:
-    """Open the standard streams that the caller closed: the next files would take their numbers."""
+    """Open the standard streams that the caller closed, so that no file gets their descriptors."""
     sys.stdin = sys.stdin or _null("r")
     sys.stdout = sys.stdout or _null("w")
     sys.stderr = sys.stderr or _null("w")
@@ -28,9 +28,9 @@ def _open_streams() -> None:
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
     _open_streams()
-    # An exception during imports would print a traceback, or be swallowed by a library.
+    # An exception during imports would show a traceback, or a library would swallow it.
     before = signal.signal(signal.SIGINT, _stop_at_once)
-    # No process multiplies matrices, so none needs the threads for it.
+    # No process multiplies matrices, so none needs threads for that.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from flows.commands.app import run
 

@@ -1,4 +1,4 @@
-"""The flows: each makes an output of sources or of published datasets; run again, it resumes."""
+"""The flows; each makes an output of sources or of published datasets, and resumes if run again."""
 
 from typing import Any
 
@@ -25,10 +25,10 @@ from tasks.core.shard.plan import plan_extend, plan_import, plan_shard
 
 
 def _settings(words: str) -> dict[str, Any]:
-    """The settings with which Prefect runs these flows.
+    """Return the settings with which Prefect runs these flows.
 
     Args:
-        words: begin the name of a run; its output follows.
+        words: the beginning of the name of a run, before its output.
     """
     return {
         "flow_run_name": lambda: run_name(words),
@@ -44,7 +44,7 @@ def shard_dataset(config: ShardConfig, output: str | None = None) -> State:
 
     Args:
         config: sources, output and options.
-        output: overrides that of `config`, for a deployment with several outputs.
+        output: an output that overrides the configured one, for deployments with several.
     """
     return build_output(plan_shard, config, output)
 
@@ -57,7 +57,7 @@ def extend_dataset(config: ExtendConfig, output: str | None = None) -> State:
 
     Args:
         config: dataset, sources and options.
-        output: overrides the dataset of `config`, for a deployment with several datasets.
+        output: a dataset that overrides the configured one, for deployments with several.
     """
     return build_output(plan_extend, config, output, field="dataset")
 
@@ -68,7 +68,7 @@ def import_dataset(config: ImportConfig, output: str | None = None) -> State:
 
     Args:
         config: sources, output and options.
-        output: overrides that of `config`, for a deployment with several outputs.
+        output: an output that overrides the configured one, for deployments with several.
     """
     return build_output(plan_import, config, output)
 
@@ -79,7 +79,7 @@ def export_dataset(config: ExportConfig, output: str | None = None) -> State:
 
     Args:
         config: dataset, format, output and options.
-        output: overrides that of `config`, for a deployment with several outputs.
+        output: an output that overrides the configured one, for deployments with several.
     """
     return build_output(plan_export, config, output)
 
@@ -90,7 +90,7 @@ def copy_dataset(config: CopyConfig, output: str | None = None) -> State:
 
     Args:
         config: dataset, output and options.
-        output: overrides that of `config`, for a deployment with several outputs.
+        output: an output that overrides the configured one, for deployments with several.
     """
     return build_output(plan_copy, config, output)
 
@@ -101,7 +101,7 @@ def merge_datasets(config: MergeConfig, output: str | None = None) -> State:
 
     Args:
         config: datasets, output and options.
-        output: overrides that of `config`, for a deployment with several outputs.
+        output: an output that overrides the configured one, for deployments with several.
     """
     return build_output(plan_merge, config, output)
 
@@ -112,7 +112,7 @@ def subset_dataset(config: SubsetConfig, output: str | None = None) -> State:
 
     Args:
         config: dataset, documents, output and options.
-        output: overrides that of `config`, for a deployment with several outputs.
+        output: an output that overrides the configured one, for deployments with several.
     """
     return build_output(plan_subset, config, output)
 
@@ -125,6 +125,6 @@ def annotate_dataset(config: AnnotateConfig, output: str | None = None) -> State
 
     Args:
         config: dataset, table and options.
-        output: overrides the dataset of `config`, for a deployment with several datasets.
+        output: a dataset that overrides the configured one, for deployments with several.
     """
     return build_output(plan_annotate, config, output, field="dataset")

@@ -1,6 +1,6 @@
 """The commands as Python functions: the same settings, objects as results, errors as exceptions.
 
-`import shardmill` offers them; `functions.pyi` is made of their signatures, for editors.
+`import shardmill` offers them; `functions.pyi` is generated from their signatures, for editors.
 """
 
 import inspect
@@ -45,7 +45,7 @@ Result = TypeVar("Result")
 
 
 def _signature(config: type[Options], result: str) -> inspect.Signature:
-    """The settings of a configuration as parameters: first by position, then what is required."""
+    """Return the settings of a configuration as parameters: positional ones, then required ones."""
     fields = config.model_fields
     settings = {name: fields[name] for name in config.arguments}
     settings |= {name: field for name, field in fields.items() if field.is_required()} | fields
@@ -67,7 +67,7 @@ def _signature(config: type[Options], result: str) -> inspect.Signature:
 
 
 def _default(field: FieldInfo) -> Any:
-    """A default as people write it: sizes as 64MiB."""
+    """Return a default in the form that people write, such as 64MiB for a size."""
     if field.is_required():
         return inspect.Parameter.empty
     if isinstance(field.default, ByteSize):
@@ -76,7 +76,7 @@ def _default(field: FieldInfo) -> Any:
 
 
 def _type_of(annotation: Any) -> str:
-    """The type of a setting as Python code gives it: sizes and rates may be text."""
+    """Return the type of a setting as Python code; sizes and rates may be text."""
     origin, members = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return str(annotation).removeprefix("typing.")
@@ -91,7 +91,7 @@ def _type_of(annotation: Any) -> str:
 
 
 def _descriptions(config: type[Options]) -> str:
-    """The settings of a configuration as a docstring describes arguments."""
+    """Return the descriptions of settings in the form of a docstring's arguments."""
     lines = {name: field.description for name, field in config.model_fields.items()}
     lines["quiet"] = "Print only errors."
     return "\n".join(f"    {name}: {words}" for name, words in lines.items())

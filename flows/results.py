@@ -1,4 +1,4 @@
-"""Results of the functions of `import shardmill`: a published dataset, a published export."""
+"""The results of the functions of `import shardmill`: a published dataset, a published export."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,17 +23,17 @@ class Dataset:
     """A published dataset.
 
     Args:
-        path: folder or URL.
+        path: folder or URL of the dataset.
 
     Attributes:
         path: folder or URL of the dataset, without a trailing slash.
-        tokens: number of tokens of all splits.
-        documents: number of documents of each split.
-        samples: number of samples of each split.
+        tokens: number of tokens in all splits.
+        documents: number of documents in each split.
+        samples: number of samples in each split.
 
     Raises:
         NotADatasetError: there is no published dataset at the path.
-        CorruptDatasetError: its manifest is damaged.
+        CorruptDatasetError: the manifest is damaged.
     """
 
     path: str
@@ -58,7 +58,7 @@ class Dataset:
 
         Args:
             arguments: the arguments of `StreamingTokenDataset` except `remote`, such as
-                `batch_size`, and `local` for a cache: shards in object storage need one.
+                `batch_size`, and `local` for a cache, which shards in object storage need.
         """
         from streaming_ext import StreamingTokenDataset
 
@@ -76,9 +76,9 @@ class Dataset:
         """Check every byte.
 
         Args:
-            deep: make some parts again from their sources, and compare them.
+            deep: True to make some parts again from their sources, and compare them.
             documents: the least number of documents in these parts.
-            seed: the seed of the choice of these parts.
+            seed: the seed for the choice of these parts.
             workers: number of threads.
 
         Raises:
@@ -95,13 +95,13 @@ class Export:
     """A published export: a dataset in the format of another trainer.
 
     Args:
-        path: folder or URL.
+        path: folder or URL of the export.
 
     Attributes:
         path: folder or URL of the export, without a trailing slash.
         dataset: folder or URL of the dataset that was exported.
-        tokens: number of tokens of all splits.
-        documents: number of documents of each split.
+        tokens: number of tokens in all splits.
+        documents: number of documents in each split.
     """
 
     path: str
@@ -124,7 +124,7 @@ class Export:
         return describe_export(self._storage)
 
     def verify(self, *, workers: int = 1) -> "ExportReport":
-        """Check every byte, and compare all documents with those of the dataset.
+        """Check every byte, and compare all documents with the dataset.
 
         Args:
             workers: number of threads.

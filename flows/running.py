@@ -1,4 +1,4 @@
-"""A flow in the process of a command: Prefect's API, the progress, the result, the exit code."""
+"""A flow run in the process of a command: Prefect's API, progress, result and exit code."""
 
 import os
 from contextlib import ExitStack, nullcontext
@@ -32,13 +32,13 @@ def run_build(plan: Plan[Config], config: Config, flow: str, printing: OutputOpt
     """Run a flow that makes an output.
 
     Args:
-        plan: plans the build, before Prefect is loaded and a server is started.
+        plan: a function that plans the build, called before Prefect is loaded.
         config: the configuration of the flow.
         flow: the name of the flow in `flows.datasets`.
         printing: the options of printing.
 
     Raises:
-        PartsFailedError: some parts failed; they are printed, and the others are kept.
+        PartsFailedError: some parts failed, which are printed; the other parts are kept.
         StoppedError: the run was cancelled in Prefect.
         UnreachableError: the configured server does not answer, and there is work to do.
         UsageError: a setting of Prefect is wrong.
@@ -50,7 +50,7 @@ def run_build(plan: Plan[Config], config: Config, flow: str, printing: OutputOpt
     with (
         watch() as run,
         shown((progress := run.progress).snapshot, err),
-        # The server's process imports Prefect meanwhile.
+        # The process of the server imports Prefect while this one plans.
         nullcontext() if os.environ.get("PREFECT_API_URL") else OwnServer() as own,
     ):
         progress.listeners.append(partial(say, err))
@@ -60,7 +60,7 @@ def run_build(plan: Plan[Config], config: Config, flow: str, printing: OutputOpt
                 if not published:
                     stack.enter_context(run.holding(plan, config))
                 own.serve()
-                if run.pools is not None:  # while the server starts, which takes seconds
+                if run.pools is not None:  # begin while the server starts, which takes seconds
                     run.begin()
             progress.enter("starting")
             state = _run_flow(config, flow, progress, own, published=published)
@@ -87,7 +87,7 @@ def run_build(plan: Plan[Config], config: Config, flow: str, printing: OutputOpt
             **(_show_output(storage) if published else {}),
         }
     )
-    err.quiet = False  # errors follow
+    err.quiet = False  # even with --quiet, errors are printed
     if cancelled:
         raise StoppedError("cancelled in Prefect. Run the same command again to resume.")
     if report is not None and failed:
@@ -107,7 +107,7 @@ def _run_flow(
     *,
     published: bool,
 ) -> "State":
-    """Run a flow to its end, with the configured server or with its own."""
+    """Run a flow to its end, with the configured server or with the command's own."""
     load_prefect()
     from prefect.states import Completed
 
@@ -135,7 +135,7 @@ def _run_flow(
 
 
 def _show_address(_flow: Any, run: Any, _state: Any) -> None:
-    """Print where Prefect shows a run that begins."""
+    """Print the URL at which Prefect shows a run that begins."""
     from prefect.utilities.urls import url_for
 
     say(err, f"Prefect shows this run at {url_for(run)}")
@@ -155,19 +155,22 @@ def load_prefect() -> None:
 
 
 def set_environment() -> None:
-    """Have Prefect leave the terminal to the progress bar; its log still goes to its dashboard."""
+    """Keep Prefect's log off the terminal, where the progress bar is; its dashboard still has it.
+
+    Also limit Prefect's retries, and bypass proxies for servers on this machine.
+    """
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
-    # A server that is gone delays a run by 14 s a request, not by a minute.
+    # With 3 retries, a server that is gone delays a run by 14 s per request, not by a minute.
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "3")
-    # No proxy reaches a server on this machine.
+    # A proxy cannot reach a server on this machine.
     for name in ("NO_PROXY", "no_proxy"):
         hosts = dict.fromkeys([*os.environ.get(name, "").split(","), "127.0.0.1", "localhost"])
         os.environ[name] = ",".join(filter(None, hosts))
 
 
 def _show_output(storage: Storage) -> dict[str, Any]:
-    """Print what the output holds now; returns it as facts."""
+    """Print the contents of the output, and return them as facts."""
     if is_export(storage):
         export = read_export(storage)
         splits = ", ".join(

@@ -1,4 +1,4 @@
-"""The flow `shard-partition`: one host's part of the work of a `shard-dataset` run."""
+"""The flow `shard-partition`: the work of one host for a `shard-dataset` run."""
 
 import os
 import time
@@ -21,7 +21,7 @@ from tasks.core.hosts.guest import Guest
 from tasks.core.linux import require_linux
 from tasks.core.reporting.report import FailedFile
 
-REFUSE_SECONDS = 60.0  # without another partition, for a host that cannot work
+REFUSE_SECONDS = 60.0  # for which a host that cannot work takes no other partition
 
 
 @flow(
@@ -33,16 +33,16 @@ REFUSE_SECONDS = 60.0  # without another partition, for a host that cannot work
 def shard_partition(
     output: str, run: str, partition: int, attempt: int, workers: int | None = None
 ) -> State:
-    """Work on the parts of a partition of a `shard-dataset` run, which starts this run.
+    """Make the parts of a partition for a `shard-dataset` run, the parent run, which starts this.
 
-    It ends when that run does.
+    This run ends when the parent run ends.
 
     Args:
         output: the path or URL of the dataset.
         run: the name of the parent run, which plans, locks the output and publishes.
         partition: the number of the partition.
         attempt: the number of the attempt.
-        workers: a number of workers that overrides the configuration's.
+        workers: a number of workers that overrides the configured one.
     """
     require_no_secret(output, "output")
     require_linux()
@@ -63,11 +63,11 @@ def shard_partition(
 
 
 def _refuse(message: str) -> State:
-    """Have the parent run send the partition again, to another host.
+    """Refuse the partition, so that the parent run sends it to another host.
 
-    A host that cannot work would take one partition after the other, faster than any that can. So
-    Prefect records this run as ended while its process stays for a while, and the worker of a host
-    with one run at a time takes no other.
+    A host that cannot work would take one partition after another, faster than hosts that can. So
+    Prefect records this run as ended, but its process stays for a while. If the worker of the host
+    takes one run at a time, it takes no other meanwhile.
     """
     if deployment.id:
         worker, deadline = os.getppid(), time.monotonic() + REFUSE_SECONDS
@@ -76,5 +76,5 @@ def _refuse(message: str) -> State:
             client.set_flow_run_state(UUID(str(flow_run.id)), refused, force=True)
         while time.monotonic() < deadline and os.getppid() == worker:
             time.sleep(1)
-    # A state that the server knows would count as that of a subflow.
+    # Prefect takes a state that the server knows for the state of a subflow, so return a new one.
     return Failed(name=REFUSED, message=message)

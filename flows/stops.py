@@ -1,8 +1,9 @@
-"""The signals that stop a command: each ends it in order, with an exit code of its own.
+"""The signals that stop a command in an orderly way, each with its own exit code.
 
-Python raises the exception wherever the main thread is. In a destructor or a callback of the
-garbage collector it is printed and dropped; then the signal is sent again, until `handled`. Within
-a library it may be wrapped in another exception: `stop_within` finds it.
+Python raises the exception of a signal wherever the main thread is. If that is in a destructor or
+in a callback of the garbage collector, Python prints and drops the exception; then the signal is
+sent again, until `handled` is called. A library may wrap the exception in another one;
+`stop_within` finds it.
 """
 
 import os
@@ -15,17 +16,17 @@ from typing import NoReturn
 
 EXIT_FAILED = 1  # parts failed, or a dataset is damaged
 EXIT_USAGE = 2
-EXIT_TERMINATED = 128 + signal.SIGTERM  # or cancelled in Prefect
+EXIT_TERMINATED = 128 + signal.SIGTERM  # also if the run was cancelled in Prefect
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN_SECONDS = 0.25
 
 
 class Stopped(BaseException):
-    """A signal arrived; raised so that everything is cleaned up on the way out.
+    """The exception of a signal, raised so that everything is cleaned up on the way out.
 
     Attributes:
         number: the number of the signal.
-        exit_code: as a shell shows it.
+        exit_code: the exit code that shells use for this signal.
     """
 
     def __init__(self, number: int) -> None:
@@ -40,9 +41,9 @@ def stop_by_signals() -> None:
 
     def stop(number: int, _: object) -> NoReturn:
         if number == signal.SIGHUP:
-            for stream in terminals:  # closed, a terminal answers each write with an error
+            for stream in terminals:  # every write to a closed terminal is an error
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        # Not kept in a variable: its traceback would keep this frame, and the frame the exception.
+        # A variable would be a cycle: the traceback keeps this frame, the frame the exception.
         raise _repeated(Stopped(number))
 
     for number in STOPS:
@@ -51,7 +52,7 @@ def stop_by_signals() -> None:
 
 
 def stop_within(error: BaseException) -> Stopped | None:
-    """The stop that an exception is, wraps or was raised for; None if there is none."""
+    """Return the `Stopped` that an exception is, contains or follows; None if there is none."""
     seen: set[int] = set()
     left: list[BaseException | None] = [error]
     while left:
@@ -69,7 +70,7 @@ def stop_within(error: BaseException) -> Stopped | None:
 
 @contextmanager
 def stops_held() -> Iterator[None]:
-    """Delay a stop until the end of the block: libraries swallow exceptions in their imports."""
+    """Delay a stop until the block ends, because some libraries swallow exceptions in imports."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     try:
         yield
@@ -78,12 +79,12 @@ def stops_held() -> Iterator[None]:
 
 
 def handled() -> None:
-    """The stop arrived: do not send the signal again."""
+    """Note that the stop arrived, so that the signal is not sent again."""
     signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _repeated(stop: Stopped) -> Stopped:
-    """The exception; if it is dropped before `handled`, its signal is sent again."""
+    """Return the exception; send its signal again if it is dropped before `handled` is called."""
     raised, number = weakref.ref(stop), stop.number
 
     def look(*_: object) -> None:
@@ -96,17 +97,17 @@ def _repeated(stop: Stopped) -> Stopped:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with this code.
+    """End the process with an exit code, if needed without the interpreter's exit.
 
-    If Prefect was used, its threads had a limited time before this to send what they hold: at the
-    interpreter's exit they would try for hours to reach a server that is gone. And what cannot be
-    written is tried again there, on a newer Python with another exit code.
+    At the interpreter's exit, Prefect's threads would try for hours to reach a server that is gone;
+    they already had a limited time to send their records. The exit would also flush the streams
+    again, and a newer Python would change the exit code if that fails.
     """
     written = True
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except (OSError, ValueError):  # a full disk, or the reader has closed the pipe
+        except (OSError, ValueError):  # the disk is full, or the reader has closed the pipe
             written = False
     if written and "prefect" not in sys.modules:
         sys.exit(code)

@@ -1,6 +1,6 @@
-"""Running a deployment on a cluster: started, followed, and on Ctrl+C cancelled to its end.
+"""Runs of a deployment on a cluster: start, follow, and cancel on Ctrl+C.
 
-`prefect deployment run --watch` only stops watching on Ctrl+C; the run continues.
+With `prefect deployment run --watch`, Ctrl+C only stops the watching, and the run continues.
 """
 
 import time
@@ -35,16 +35,16 @@ from tasks.core.workers.messages import Failure
 from tasks.core.workers.pool import as_error
 
 POLL_SECONDS = 1.0
-SILENT_SECONDS = 300.0  # without an answer; then the run is followed no longer
-END_SECONDS = 90.0  # after Ctrl+C: hosts end within seconds, a dead one is given up within this
+SILENT_SECONDS = 300.0  # without an answer, after which the run is no longer followed
+END_SECONDS = 90.0  # after Ctrl+C; hosts end within seconds, and a dead one is given up within this
 
 
 def open_client() -> SyncPrefectClient:
-    """A client of the configured server.
+    """Return a client of the configured server.
 
     Raises:
-        UsageError: none is configured, or it is not Prefect's API.
-        ShardmillError: it does not answer.
+        UsageError: no server is configured, or it is not a Prefect server.
+        ShardmillError: the server does not answer.
     """
     if not get_current_settings().api.url:
         raise UsageError("No Prefect server is configured. Set PREFECT_API_URL.")
@@ -53,12 +53,12 @@ def open_client() -> SyncPrefectClient:
 
 
 def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -> "Follower":
-    """Start a run of a deployment; returns what follows it.
+    """Start a run of a deployment, and return its follower.
 
     Args:
         client: the client of the server.
         deployment: the name of the deployment, or FLOW/DEPLOYMENT.
-        settings: fields that override its configuration, as NAME=VALUE.
+        settings: settings that override the deployment's configuration, as NAME=VALUE.
 
     Raises:
         UsageError: there is no such deployment, or no such setting.
@@ -76,10 +76,10 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
 
 
 def _found(client: SyncPrefectClient, wanted: str) -> tuple[str, DeploymentResponse]:
-    """The name of a deployment's flow, and the deployment.
+    """Find a deployment by its name; return the name of its flow, and the deployment.
 
     Raises:
-        UsageError: there is none of this name, or several.
+        UsageError: there is no deployment of this name, or several.
     """
 
     def named(**chosen: Any) -> dict[str, tuple[str, DeploymentResponse]]:
@@ -101,7 +101,7 @@ def _found(client: SyncPrefectClient, wanted: str) -> tuple[str, DeploymentRespo
 
 
 def _configs() -> dict[str, type[BaseModel]]:
-    """The flows that make outputs, and the configuration of each."""
+    """Return the type of the configuration of each flow, by the flow's name."""
     flows = [each for each in vars(datasets).values() if isinstance(each, Flow)]
     return {flow.name: get_type_hints(flow.fn)["config"] for flow in flows}
 
@@ -109,7 +109,7 @@ def _configs() -> dict[str, type[BaseModel]]:
 def changed(
     kind: type[BaseModel], config: dict[str, Any], settings: Iterable[str]
 ) -> dict[str, Any]:
-    """A configuration with some fields changed; fields that are not given stay out of it.
+    """Return a configuration with some fields changed, without fields that were never set.
 
     Raises:
         UsageError: a setting is not NAME=VALUE, or not a field of the configuration.
@@ -124,7 +124,7 @@ def changed(
         require_no_secret(text, name)
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError as error:  # its words repeat the value, which may be a secret
+        except yaml.YAMLError as error:  # its message would repeat the value, which may be a secret
             raise UsageError(f"{name}: the value after '=' is not YAML.") from error
         given[name] = value
     try:
@@ -139,7 +139,7 @@ def changed(
 
 
 class Follower:
-    """Follows a run; its counters are those of the run's progress artifact on the server.
+    """The follower of a run, which reads the counters from the run's progress artifact.
 
     Args:
         client: the client of the server.
@@ -158,14 +158,14 @@ class Follower:
         return url_for("flow-run", self.run)
 
     def snapshot(self) -> Snapshot:
-        """The latest counters."""
+        """Return the latest counters."""
         return self._now
 
     def follow(self) -> State:
         """Wait for the end of the run.
 
         Raises:
-            LostSightError: the server is gone for good, or refuses.
+            LostSightError: the server has been gone for too long, or refuses.
         """
         while True:
             if (state := self._state()) is not None:
@@ -175,7 +175,7 @@ class Follower:
             time.sleep(POLL_SECONDS)
 
     def cancel(self) -> str:
-        """Cancel the run and wait until nothing of it is left; returns the result in words.
+        """Cancel the run, wait until it has ended everywhere, and return the result in words.
 
         Raises:
             LostSightError: the server refuses.
@@ -194,7 +194,7 @@ class Follower:
         return f"The run has not ended within {END_SECONDS:.0f} s: {inspect}."
 
     def _state(self) -> State | None:
-        """The state of the run; None if a server that may return does not answer.
+        """Read the state of the run; None if the server does not answer now.
 
         Raises:
             LostSightError: the server has not answered for too long, or refuses.
@@ -215,7 +215,7 @@ class Follower:
         return state
 
     def _snapshot(self, state: State) -> Snapshot:
-        """The counters of a run in this state."""
+        """Read the counters of the run, which is in this state."""
         if state.is_scheduled() or state.is_pending():
             return replace(self._now, phase=f"waiting for a worker of the work pool {self.pool}")
         if not state.is_running():
@@ -231,7 +231,7 @@ class Follower:
 
 
 def ended_for_wrong_usage(state: State) -> bool:
-    """Return whether a run failed for wrong usage, as `shardmill shard` calls it."""
+    """Return whether a run failed with an error that `shardmill shard` reports as wrong usage."""
     words = (state.message or "").removeprefix("Flow run encountered an exception: ")
     error = as_error(Failure(error=words.partition(":")[0], message=words))
     return state.is_failed() and isinstance(error, UsageError)

@@ -1,4 +1,4 @@
-"""A run in the process of the command that watches it: its counters, and its plan."""
+"""The plan and the counters of a run, for the command that watches it in the same process."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -25,26 +25,27 @@ class OutputConfig(Protocol):
         ...
 
     def model_copy(self, *, update: Mapping[str, Any]) -> Self:
-        """The same configuration with other values of some fields."""
+        """Return the configuration with other values of some fields."""
         ...
 
 
 Config = TypeVar("Config", bound=OutputConfig)
-# Plans the build of a configuration on its output, and writes nothing.
+# Plans the build of a configuration on its output; it writes nothing.
 Plan = Callable[[Config, Storage, OnStatus], Build]
 
 
 @dataclass
 class WatchedRun:
-    """A run that somebody watches.
+    """A run that a command watches.
 
     Attributes:
         progress: the counters of the run.
-        before: the state of the output when the run was planned; None before that.
+        before: the state of the output when the run was planned; None if it was not planned.
         build: the plan.
         held: the output, while `holding` holds it.
-        pools: the worker processes of this host, while the output is held and they make the parts.
-        is_prepared: true once `begin` has prepared the work.
+        pools: the worker processes of this host, while `holding` holds the output; None if other
+            hosts make the parts.
+        is_prepared: True once `begin` has prepared the work.
     """
 
     progress: RunProgress = field(default_factory=RunProgress)
@@ -55,7 +56,7 @@ class WatchedRun:
     is_prepared: bool = False
 
     def planned(self, plan: Plan[Config], config: Config, output: Storage) -> Build:
-        """The plan of the run, made again if another run has written to the output since."""
+        """Return the plan of the run, made anew if another run has written to the output since."""
         now = lifecycle.state_of(output)
         if self.build is None or now != self.before:
             self.before, self.build = now, plan(config, output, self.progress.enter)
@@ -63,10 +64,10 @@ class WatchedRun:
 
     @contextmanager
     def holding(self, plan: Plan[Config], config: Config) -> Iterator[tuple[Build, Storage]]:
-        """Hold the output against other runs, with worker processes; yields the plan, the output.
+        """Hold the output against other runs, start workers, and yield the plan and the output.
 
-        A published output is not held. A block within another one of the same run yields what that
-        one does: a command holds the output while its server starts, and its flow goes on with it.
+        A published output is not held. A block within another block of the same run yields the same
+        values: a command holds the output while its server starts, and then its flow uses it.
         """
         if self.build is not None and self.held is not None:
             yield self.build, self.held
@@ -92,10 +93,10 @@ class WatchedRun:
                 yield build, output
             finally:
                 self.held = self.pools = None
-            output.close()  # not earlier: through it the executor ends its guests
+            output.close()  # not earlier, because the executor ends its guests through it
 
     def begin(self) -> Build:
-        """Prepare the work that is left, once; the caller holds the output."""
+        """Prepare the remaining work once, and return the plan; the caller holds the output."""
         assert self.build is not None  # noqa: S101  (`holding` plans it)
         assert self.held is not None  # noqa: S101
         if not self.is_prepared:
@@ -113,7 +114,7 @@ _WATCHED: ContextVar[WatchedRun | None] = ContextVar("watched_run", default=None
 
 @contextmanager
 def watch() -> Iterator[WatchedRun]:
-    """Watch the run that starts in this block."""
+    """Watch the run that starts in the block."""
     run = WatchedRun()
     token = _WATCHED.set(run)
     try:
@@ -123,5 +124,5 @@ def watch() -> Iterator[WatchedRun]:
 
 
 def watched() -> WatchedRun:
-    """The run that `watch` follows, or a new one."""
+    """Return the run that `watch` follows, or a new one."""
     return _WATCHED.get() or WatchedRun()

@@ -1,6 +1,6 @@
-"""The commands of `shardmill`, one a file."""
+"""The commands of the `shardmill` command line."""
 
 import sys
 
-if sys.platform == "win32":  # before an import of what is not there
+if sys.platform == "win32":  # before an import fails on Windows
     raise SystemExit("shardmill: Windows is not supported. Use it in WSL, which is Linux.")

@@ -1,4 +1,4 @@
-"""The command line `shardmill`: its commands, and how each of them ends."""
+"""The command line `shardmill`: its commands, and their exit codes."""
 
 import sys
 import textwrap
@@ -30,7 +30,7 @@ def _config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollect
     config_file(app, commands, arguments)
 
 
-_ALL = Group("Options")  # one list, which `GroupedHelp` divides
+_ALL = Group("Options")  # one group, which `GroupedHelp` divides
 app = App(
     name="shardmill",
     help="Turn text datasets into tokenized MDS shards for training.",
@@ -44,13 +44,13 @@ app = App(
     default_parameter=Parameter(negative=(), show_default=default_text),
     help_on_error=False,
     suppress_keyboard_interrupt=False,
-    result_action="return_value",  # otherwise it exits by itself, and waits for Prefect's threads
+    result_action="return_value",  # else cyclopts exits, and waits for Prefect's threads
 )
 app.help_formatter = GroupedHelp(app)
 
 _RESUME = "\n\nAfter any stop, run the same command again: it resumes, with the same result."
-# By module and function: what the command does, its usage, and two examples. Help is printed
-# without loading any of them.
+# The description, the usage and two examples of each command, by its module and function. Help is
+# printed without loading these modules.
 _COMMANDS = {
     "outputs:shard": (
         f"Tokenize text files into MDS shards with a holdout split.{_RESUME}",
@@ -198,7 +198,7 @@ _WITH_PREFECT = {
 
 
 def _to_paste(example: str) -> str:
-    """A command in lines that a terminal of 80 columns shows whole."""
+    """Wrap a command so that its lines fit a terminal of 80 columns."""
     lines = textwrap.wrap(example, 72, break_long_words=False, break_on_hyphens=False)
     return "    " + " \\\n      ".join(lines)
 
@@ -219,7 +219,7 @@ app.register_install_completion_command()
 
 
 def run(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line and exit; with arguments, as a part of another program."""
+    """Run the command line and exit; with `arguments`, as a part of another program."""
     given = sys.argv[1:] if arguments is None else arguments
     if given[:1] == ["help"]:
         given = [*given[1:], "--help"]
@@ -230,7 +230,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
             require("prefect")
         with extras_named():
             code = int(app(given, exit_on_error=False, print_error=False) or 0)
-        sys.stdout.flush()  # here, what cannot be written is an error
+        sys.stdout.flush()  # so that a failed write is an error of the command
     except BaseException as error:
         if (ended := _exit_code(error, given[:1])) is None:
             raise
@@ -243,13 +243,13 @@ def run(arguments: list[str] | None = None) -> NoReturn:
 
 
 def _require_no_secrets(arguments: Sequence[str]) -> None:
-    """Refuse a URL that holds a secret, in any argument: an error about it would print it.
+    """Refuse a URL with a secret in any argument, because errors about arguments print them.
 
     Raises:
-        UsageError: an argument holds one.
+        UsageError: an argument holds a secret.
     """
     if not any(":" in argument for argument in arguments):
-        return  # no URL: do not load what parses them
+        return  # without a URL, the import below is not needed
     from streaming_ext.store.locations import require_no_secret
 
     option = "an argument"
@@ -261,7 +261,7 @@ def _require_no_secrets(arguments: Sequence[str]) -> None:
 
 
 def _exit_code(error: BaseException, command: Sequence[str]) -> int | None:
-    """Print what ended a command; returns the exit code, None for an unexpected error.
+    """Print the error of a command; return the exit code, or None for an unexpected error.
 
     Args:
         error: the error that ended the command.

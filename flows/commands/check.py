@@ -41,7 +41,7 @@ def plan(
     *,
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Estimate tokens, disk and time of a run; returns the exit code."""
+    """Estimate tokens, disk and time of a run; return the exit code."""
     from flows.terminal.show_plans import show_estimate
     from tasks.core.estimate.estimate import estimate
 
@@ -54,7 +54,7 @@ def bench(
     *,
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Measure a tokenizer on some files; returns the exit code."""
+    """Measure a tokenizer on some files; return the exit code."""
     from flows.terminal.show_plans import show_bench
     from tasks.core.estimate.estimate import bench as measured
 
@@ -88,7 +88,7 @@ def verify(
     workers: Count = _CORES,
     printing: OutputOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Check every byte of a dataset or an export; returns the exit code.
+    """Check every byte of a dataset or an export; return the exit code.
 
     Parameters
     ----------
@@ -138,11 +138,11 @@ def checked(
     show: Callable[[ReportT, Console], None],
     printing: OutputOptions,
 ) -> int:
-    """Run a check with a progress bar, and print its findings; returns the exit code.
+    """Run a check with a progress bar, and print its findings; return the exit code.
 
     Args:
-        check: runs the check; it reports the bytes that are done, and all bytes.
-        show: prints the report of the check.
+        check: a function that runs the check, and reports the bytes that are done and all bytes.
+        show: a function that prints the report of the check.
         printing: the options of printing.
     """
     from flows.terminal.show_checks import show_findings
@@ -163,7 +163,7 @@ def check_tokenizer(
     *,
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Compare a tokenizer with that of a dataset; returns the exit code."""
+    """Compare a tokenizer with that of a dataset; return the exit code."""
     from tasks.core.check.tokenizer import compare_tokenizers
 
     with printing.applied():
@@ -187,7 +187,7 @@ def inspect(
     generation: Generation = None,
     printing: OutputOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Show what a dataset or an export holds; returns the exit code.
+    """Show what a dataset or an export holds; return the exit code.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""`shardmill demo`: text and a vocabulary made on the spot, sharded, and a batch read back."""
+"""The command `shardmill demo`: make text and a vocabulary, shard the text, read a batch."""
 
 import os
 import shlex
@@ -53,7 +53,7 @@ def demo(output: Path = Path("demo-output")) -> None:
 
 
 def _program() -> list[str]:
-    """The words that call this program from the user's shell, whose path may not hold it."""
+    """Return the words that call this program from the user's shell, even if PATH lacks it."""
     called = sys.argv[0]
     if Path(called).name != "shardmill":
         return [sys.executable, "-m", "shardmill"]
@@ -62,7 +62,7 @@ def _program() -> list[str]:
 
 
 def make_sources(folder: Path) -> ShardConfig:
-    """Make source files and a vocabulary; returns what to shard."""
+    """Make source files and a vocabulary; return the configuration for sharding them."""
     from tasks.core.synthetic import make_documents, train_vocabulary, write_parquet_files
 
     sources, vocabulary = folder / "sources", folder / "demo.tiktoken"
@@ -80,7 +80,7 @@ def make_sources(folder: Path) -> ShardConfig:
 
 
 def _read_batch(dataset: str) -> str:
-    """Describe the batch that training reads of a dataset."""
+    """Read a batch of a dataset as training does, and describe it."""
     from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
     with new_folder() as cache:

@@ -1,4 +1,4 @@
-"""Help texts: a heading for each group of options, and below it each option of the group."""
+"""Help texts, which list options in groups with headings."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -16,7 +16,7 @@ from streaming_ext.base.units import size_text
 
 T = TypeVar("T")
 
-# The name of a value: by the name of the option, or by what cyclopts calls its type.
+# The name of a value, by the name of the option or by cyclopts' name of its type.
 _VALUES = {
     "--config": "FILE",
     "--exclude": "FILE",
@@ -49,7 +49,7 @@ _NO_DEFAULT = (None, False, (), inspect.Parameter.empty)
 
 
 def default_text(value: Any) -> str | None:
-    """A default as help shows it; None if there is nothing to show."""
+    """Return a default as help shows it; None if there is nothing to show."""
     if any(value is nothing for nothing in _NO_DEFAULT):
         return None
     from pydantic import ByteSize
@@ -62,13 +62,13 @@ def default_text(value: Any) -> str | None:
 def grouped(
     command: Callable[..., Any], options: Iterable[T], name: Callable[[T], str]
 ) -> Iterator[tuple[str, Iterator[T]]]:
-    """Options of a command below the headings of the classes that declare them."""
+    """Group the options of a command by the headings of the classes that declare them."""
     classes = [hint for hint in get_type_hints(command).values() if hasattr(hint, "heading")]
-    others = "Execution" if len(classes) > 1 else "Options"  # what the command itself declares
+    others = "Execution" if len(classes) > 1 else "Options"  # of options that the command declares
     headings: dict[str, str] = {}
     for base in (base for each in classes for base in reversed(inspect.getmro(each))):
         for field in inspect.get_annotations(base):
-            # The first class that declares it: a later one only describes it again.
+            # The first class that declares an option counts; a later one only describes it again.
             headings.setdefault(field, getattr(base, "heading", others))
 
     def heading(option: T) -> str:
@@ -79,7 +79,7 @@ def grouped(
 
 
 class GroupedHelp(DefaultFormatter):
-    """Shows the options of a command, or the commands themselves.
+    """A formatter that shows the options of a command, or the list of commands.
 
     Args:
         app: the app that has the command.
@@ -91,7 +91,7 @@ class GroupedHelp(DefaultFormatter):
         self._app, self._name = app, name
 
     def __call__(self, console: Console, options: ConsoleOptions, panel: HelpPanel) -> None:
-        """Print the groups, as cyclopts calls it."""
+        """Print the groups; cyclopts calls this."""
         command = self._app[self._name].default_command if self._name else None
         groups: Iterable[tuple[Any, Iterable[HelpEntry]]] = [(panel.title, panel.entries)]
         if command is not None:
@@ -110,7 +110,7 @@ def _name(entry: HelpEntry) -> str:
 
 
 def _label(entry: HelpEntry) -> str:
-    """The name of an argument, a command or a flag; of an option with that of its value."""
+    """Return the name of an argument, command or option, with the name of an option's value."""
     if entry.positional_label:
         return entry.positional_label
     names = ", ".join((*entry.names, *entry.shorts))

@@ -1,4 +1,4 @@
-"""Options that all commands have: printing, `--config FILE`, errors about options in words."""
+"""Options that commands share, such as `--config FILE`, and errors about options in words."""
 
 import json as to_json
 import logging
@@ -41,10 +41,10 @@ _OURS = [Path(__file__).parents[2] / name for name in ("flows", "tasks", "stream
 
 
 class _Warnings(logging.Handler):
-    """Prints the warnings of this project; an error ends the command, which prints it."""
+    """A handler that prints warnings of this project; errors end the command, which prints them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a warning, but not that of a library."""
+        """Print a warning, unless it comes from a library."""
         ours = any(Path(record.pathname).is_relative_to(folder) for folder in _OURS)
         if ours and record.levelno == logging.WARNING:
             print_problem(f"warning: {record.getMessage()}")
@@ -76,10 +76,10 @@ class OutputOptions:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Print as these options say within the block.
+        """Apply these options to everything that is printed in the block.
 
         Raises:
-            UsageError: the log file cannot be written.
+            UsageError: the log file is not writable.
         """
         root = logging.getLogger()
         before = out.quiet, err.quiet, root.level
@@ -103,7 +103,7 @@ class OutputOptions:
             root.setLevel(level)
 
     def result(self, found: Any) -> None:
-        """Print the result if JSON is wanted."""
+        """Print the result, if `--json` is given."""
         if self.json:
             print(to_json.dumps(found, indent=1, default=str))
 
@@ -126,7 +126,7 @@ class OutputOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class ConfigOptions(OutputOptions):
-    """The same for commands that read their options from a file too.
+    """The options of printing, and a file with further options of the command.
 
     Parameters
     ----------
@@ -141,9 +141,10 @@ DEFAULT_OUTPUT = ConfigOptions()
 
 
 def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-    """Fill in from the file of `--config` what the command line leaves out, as cyclopts calls it.
+    """Fill in options from the file of `--config`; cyclopts calls this.
 
-    Options stand at the top or below the name of the command; the latter override the former.
+    Options of the command line override the file. In the file, options below the name of the
+    command override those at the top.
 
     Raises:
         UsageError: the file cannot be read, or does not hold options.
@@ -169,7 +170,8 @@ def config_file(app: App, commands: tuple[str, ...], arguments: ArgumentCollecti
         raise UsageError(f"{source}: cannot be read: {one_line(error)}.") from error
 
 
-# `pattern`; drop_last=False, or packing= alone. Not a piece of a path, a URL or a text.
+# A Python parameter in a message: `pattern`, drop_last=False, or packing= alone; but no span of a
+# path, a URL or a text.
 _PARAMETER = re.compile(
     r"""`(?P<quoted>[a-z_]+)`|(?<![\w'"/.?&-])(?P<called>[a-z_]+)=(?P<value>'[^']*'|\w*)(?![\w/:'"])"""
 )
@@ -180,7 +182,7 @@ class OptionNames:
 
     Args:
         app: the command line.
-        command: the name of the command; none if it has no such.
+        command: the name of the command, if there is one.
     """
 
     def __init__(self, app: App, command: Sequence[str]) -> None:
@@ -189,17 +191,17 @@ class OptionNames:
         self._arguments = {each.name: each for each in found if each.show}
 
     def needed(self) -> list[str]:
-        """The arguments that must be given."""
+        """Return the arguments that must be given."""
         return [self.shown(name) for name, each in self._arguments.items() if each.required]
 
     def shown(self, option: str) -> str:
-        """An argument as help shows it."""
+        """Return the name of an argument in help texts."""
         argument = self._arguments.get(option)
         by_position = argument is not None and argument.index is not None
         return option.lstrip("-").upper() if by_position else option
 
     def put_into(self, message: str) -> str:
-        """A message in which parameters of Python are options, with the same values."""
+        """Replace Python parameters in a message by options with the same values."""
 
         def named(match: re.Match[str]) -> str:
             option, value = option_name(match["quoted"] or match["called"]), match["value"] or ""
@@ -215,7 +217,7 @@ class OptionNames:
 
 
 def explain(error: CycloptsError, names: OptionNames) -> str:
-    """One line for each wrong option, with the names of the command's options."""
+    """Return one line for each wrong option, with the names of the command's options."""
     if isinstance(error.__cause__, pydantic.ValidationError):
         return explain_values(error.__cause__, names)
     said = one_line(error)
@@ -237,7 +239,7 @@ def explain(error: CycloptsError, names: OptionNames) -> str:
 
 
 def explain_values(error: pydantic.ValidationError, names: OptionNames | None = None) -> str:
-    """One line for each wrong value of a configuration, with the names of the command's options."""
+    """Return one line for each wrong value of a configuration, with the names of the options."""
 
     def named(fault: ErrorDetails) -> str:
         option = option_name(str(fault["loc"][0]))

@@ -92,7 +92,7 @@ def export(
     verify: bool = False,
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Write a dataset in the format of another trainer; returns the exit code.
+    """Write a dataset in the format of another trainer; return the exit code.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def copy(
     verify_only: bool = False,
     printing: ConfigOptions = DEFAULT_OUTPUT,
 ) -> int:
-    """Copy a dataset or an export to any storage; returns the exit code.
+    """Copy a dataset or an export to any storage; return the exit code.
 
     Parameters
     ----------
@@ -182,11 +182,11 @@ def _make(
     """Make an output; wrong usage is refused before Prefect is loaded.
 
     Args:
-        plan: plans the build of the output.
+        plan: a function that plans the build of the output.
         config: the configuration of the flow.
         flow: the name of the flow in `flows.datasets`.
         printing: the options of printing.
-        silent: print no JSON, as another result follows.
+        silent: True to print no JSON, because another result follows.
     """
     with printing.applied():
         shown = replace(printing, json=printing.json and not silent)

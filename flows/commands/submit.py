@@ -1,4 +1,4 @@
-"""`shardmill submit`: a deployment that runs on a cluster."""
+"""The command `shardmill submit`, which runs a deployment on a cluster."""
 
 from flows.commands.options import DEFAULT_OUTPUT, OutputOptions
 from flows.running import load_prefect, set_environment
@@ -10,7 +10,7 @@ from tasks.core.reporting.progress import Snapshot
 
 
 def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OUTPUT) -> int:
-    """Run a deployment on a cluster and follow it; returns the exit code.
+    """Run a deployment on a cluster and follow it; return the exit code.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def submit(deployment: str, *settings: str, printing: OutputOptions = DEFAULT_OU
             with shown(follower.snapshot, err):
                 ended = follower.follow()
         except LostSightError:
-            raise  # the server cannot cancel it
+            raise  # without the server, the run cannot be cancelled
         except BaseException:
             err.print("Stopping all of it ...")
             say(err, follower.cancel())

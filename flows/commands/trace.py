@@ -1,4 +1,4 @@
-"""`shardmill trace`: which documents a training step held."""
+"""The command `shardmill trace`, which shows the documents of a training step."""
 
 import dataclasses
 import re
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from streaming_ext.training.token_dataset import StreamingTokenDataset
 
 _SETTINGS = dataclasses.fields(OrderSettings)
-_MOST_DOCUMENTS = 100  # that a search may find; nobody reads more
+_MOST_DOCUMENTS = 100  # that a search may find, since nobody reads more
 
 
 class Question(Options):
@@ -73,7 +73,7 @@ class Question(Options):
 
     @property
     def steps(self) -> range:
-        """The steps of `--step`."""
+        """The steps that `--step` names."""
         first, colon, stop = (self.step or "0:0").partition(":")
         return range(int(first), int(stop) if colon else int(first) + 1)
 
@@ -98,7 +98,7 @@ class Streams(Options):
 
 
 def _as_option(setting: dataclasses.Field[Any]) -> Any:
-    """The type of an argument of the dataset, and its default with its description."""
+    """Return the type of an argument of the dataset, and its default with its description."""
     kind = get_type_hints(OrderSettings)[setting.name]
     if bool in (kind, *get_args(kind)):
         kind = Annotated[kind, Parameter(negative=option_name(f"no_{setting.name}"))]
@@ -158,7 +158,7 @@ def trace(config: Annotated[TraceConfig, Parameter(name="*")]) -> int:
 
 
 def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
-    """The datasets; only their manifests and records are read."""
+    """Return the streams of the datasets, of which only manifests and records are read."""
     from streaming_ext.training.arguments import TokenStream
 
     paths = [config.path, *config.more]
@@ -189,7 +189,7 @@ def _streams(config: TraceConfig, cache: str) -> "list[TokenStream]":
 
 
 def _show_steps(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
-    """The documents of some steps, on the terminal or in a Parquet file."""
+    """Show the documents of some steps on the terminal, or write them to a Parquet file."""
     from streaming_ext.training.features.trace import trace_step, write_traces
 
     traces = {step: trace_step(dataset, step, epoch=config.epoch) for step in config.steps}
@@ -208,7 +208,7 @@ def _show_steps(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
 
 
 def _show_visits(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
-    """The steps of some epochs that hold the documents in question."""
+    """Show the steps of some epochs that hold the requested documents."""
     from streaming_ext.training.features.trace import trace_document
 
     for source, row in _documents(dataset.streams, config):
@@ -227,13 +227,13 @@ def _show_visits(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
 
 
 def _sequence(found: Any, dataset: "StreamingTokenDataset") -> str:
-    """The rank and sequence of a trace or a visit, with its stream if there are several."""
+    """Describe the rank and sequence of a trace or a visit, and its stream if there are several."""
     stream = f" of stream {found.stream}" if len(dataset.streams) > 1 else ""
     return f"rank {found.rank}: sequence {found.sequence}{stream}"
 
 
 def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tuple[str, int]]:
-    """Source and row of the documents in question.
+    """Return source and row of the requested documents.
 
     Raises:
         UsageError: there are none, or too many to read.
@@ -244,13 +244,13 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
         source, _, row = config.document.rpartition(":")
         return [(source, int(row))]
     option = f"--text {config.text}" if config.grep is None else f"--grep {config.grep!r}"
-    wanted = {config.grep or "": False}  # text -> whether it is all of a document
+    wanted = {config.grep or "": False}  # text -> True if it must be the whole document
     if config.text is not None:
         try:
             text = local_path(config.text).read_bytes().decode()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"`{option}` cannot be read: {one_line(error)}.") from error
-        wanted = {text: True, text.removesuffix("\n"): True}  # editors add a line break
+        wanted = {text: True, text.removesuffix("\n"): True}  # an editor may add a line break
     found: list[SourceRow] = []
     split = cast("Split", config.order.split)  # the dataset that was opened has it
     for url, generation in dict.fromkeys((each.url, each.generation) for each in streams):
@@ -266,7 +266,7 @@ def _documents(streams: "Sequence[TokenStream]", config: TraceConfig) -> list[tu
 
 
 def _show_plan(dataset: "StreamingTokenDataset", config: TraceConfig) -> None:
-    """The phases of training: a table on the terminal, or a picture in a file."""
+    """Show the phases of training as a table on the terminal, or as a picture in a file."""
     from streaming_ext.training.features.training_plan import training_plan
 
     plan = training_plan(dataset.plan, dataset.plan.start(config.epoch), epochs=config.epochs)

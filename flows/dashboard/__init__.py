@@ -1,1 +1,1 @@
-"""The pages of a run in Prefect's dashboard: tables, charts and the report."""
+"""The artifacts of a run in Prefect's dashboard: progress, tables and the report."""

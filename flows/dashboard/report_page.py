@@ -1,6 +1,6 @@
-"""The report of a run for people: one self-contained page, and the same as a Prefect artifact.
+"""The report of a run for people: one self-contained page, which is also a Prefect artifact.
 
-A colour means the same in all pictures.
+A colour has the same meaning in all pictures.
 """
 
 import base64
@@ -40,25 +40,25 @@ from tasks.core.reporting.report import RunReport, report_path
 from tasks.core.shard.run_plan import RunPlan
 
 _MOST_LETTERS = 24
-_LENGTH_STEPS = 2  # classes to each doubling
-_MOST_SECONDS = 180  # of a run whose time is shown in seconds
-_ROW = 0.32  # inches of a bar
-REPORT = "shard-report"  # key of its artifact
+_LENGTH_STEPS = 2  # bars per doubling of the length
+_MOST_SECONDS = 180  # longer runs have an axis in minutes
+_ROW = 0.32  # inches per bar
+REPORT = "shard-report"  # key of the report's artifact
 
 
 class _Markdown(MarkdownIt):
-    """Shows the report's own pictures, and makes no links."""
+    """A Markdown parser that allows the report's own pictures, and no links."""
 
     def validateLink(self, url: str) -> bool:  # noqa: N802  (the library's name)
         return url.startswith("data:image/svg+xml;base64,")
 
 
 class ReportPage:
-    """A report as Markdown, and as a page of its own.
+    """A report as Markdown, and as a web page.
 
     Attributes:
-        headline: one line.
-        markdown: the report as Prefect's interfaces show it, with its pictures.
+        headline: the result of the run in one line.
+        markdown: the report with its pictures, for Prefect's interfaces.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class ReportPage:
         manifest: Manifest | None = None,
         losses: Sequence[SourceLoss] = (),
     ) -> None:
-        """Make both.
+        """Make the report.
 
         Args:
             figures: the figures of the run.
             spec: the specification of the dataset.
-            sources: as the run names them.
+            sources: the sources as the run names them.
             manifest: the manifest of the dataset, if it is published.
             losses: the near copies of each source file.
         """
@@ -125,7 +125,7 @@ class ReportPage:
         )
 
     def html(self) -> str:
-        """A page without scripts that loads nothing."""
+        """Return a web page without scripts that loads nothing."""
         parser = _Markdown("commonmark", {"html": False}).enable("table")
         return self._templates.get_template("page.html.jinja").render(
             name=self._name, report=parser.render(self.markdown)
@@ -133,7 +133,7 @@ class ReportPage:
 
 
 def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: RunProgress) -> None:
-    """Put the report for people on the output and into the dashboard."""
+    """Put the report on the output and into the dashboard."""
     path = report_path(report, ".html")
     parts = sorted([*plan.earlier, *report.parts], key=lambda part: part.part)
     try:
@@ -154,7 +154,7 @@ def leave_report(report: RunReport, plan: RunPlan, storage: Storage, progress: R
 
 
 def draw_charts(figures: Figures) -> dict[str, str]:
-    """Title -> SVG, in the order of the report; without those that have no figures."""
+    """Return title -> SVG, in the order of the report, for charts that have figures."""
     groups = figures.groups
     charts: tuple[tuple[str, float, Any, Any], ...] = (
         ("Tokens by source", 0.75 + _ROW * len(groups), _sources, groups),
@@ -190,7 +190,7 @@ def _lengths(lengths: Lengths, figure: Figure) -> None:
 
 
 def _sources(groups: Sequence[Group], figure: Figure) -> None:
-    """The tokens of each source as a bar, and its bytes per token as a point to the right."""
+    """Draw the tokens of each source as a bar, and its bytes per token as a point to the right."""
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=[3, 2])
     _name_rows(left, [group.name for group in groups])
     tokens = [group.tokens for group in groups]
@@ -221,7 +221,7 @@ def _throughput(rates: Throughput, figure: Figure) -> None:
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """A row for each name, from the top, without a scale: each bar is labelled."""
+    """Name the rows from the top; there is no scale, since each bar has a label."""
     shown = [shortened(visible(name), _MOST_LETTERS) for name in names]
     axes.set_yticks(range(len(names)), shown)
     axes.invert_yaxis()

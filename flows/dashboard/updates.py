@@ -1,8 +1,8 @@
-"""Prefect's dashboard as the place to watch a run: its progress, parts, hosts and report.
+"""The artifacts of a run in Prefect's dashboard: progress, parts, hosts and report.
 
-A run has four artifacts. Three of them are changed in place while it runs, every few seconds and
-only if there is something new; the report is made in the end. An error here is logged once and
-does not affect the run.
+Three of the four artifacts are changed in place while the run goes on, every few seconds if there
+is something new. The report is made at the end. An error here is logged once and does not affect
+the run.
 """
 
 import json
@@ -34,26 +34,26 @@ from tasks.core.reporting.report import FailedFile, PartTimes
 
 PARTS, HOSTS = "shard-parts", "shard-hosts"
 PROGRESS = "shard-progress"  # key of the artifact that shows the counters
-METADATA = "snapshot"  # of it: the counters, for `shardmill submit`
+METADATA = "snapshot"  # key of its metadata with the counters, for `shardmill submit`
 SNAPSHOT = TypeAdapter(Snapshot)
 REPORT_AT = "; report: "  # at the end of the message of a run, before the path
 
 Rows = list[dict[str, str]]
 Result = PartTimes | FailedFile
 
-# Together some hundred rows: more of them slow a browser down, and nobody reads them.
-_MOST_ROWS = 60  # of parts in hand, of failed ones, and of the latest
+# Together a few hundred rows: more would slow down a browser, and nobody would read them.
+_MOST_ROWS = 60  # of parts in progress, of failed parts, and of the latest parts
 _MOST_LETTERS = 100
 _MOST_REASON = 300
-FIRST_SECONDS = 5.0  # a run that ends within this has only the report
+FIRST_SECONDS = 5.0  # a run that ends within this time has only the report
 UPDATE_SECONDS = 5.0
-_END_SECONDS = 3.0  # for the last update: a slow server must not hold up the run
+_END_SECONDS = 3.0  # for the last update, so that a slow server does not hold up the run
 _MOST_NAME = 300  # characters
 _FOLDERS = re.compile(r"(?<![^\s/])(?:/|([\w+.-]+://[^/\s]+/))(?:[^/\s]+/)+(?=[^/\s]+/[^/\s]+)")
 
 
 def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
-    """The parts in hand, the failed and the latest that are done, in that order; each once."""
+    """Return the rows of the parts in progress, then of failed parts, then of the latest done."""
     failed = [result for result in results if isinstance(result, FailedFile)]
     done = [result for result in results if isinstance(result, PartTimes)]
     now = time.monotonic()
@@ -71,7 +71,7 @@ def parts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Ro
 
 
 def describe_parts(working: Sequence[WorkingFile], results: Sequence[Result]) -> str:
-    """One line about the table of parts."""
+    """Describe the table of parts in one line."""
     failed = sum(isinstance(result, FailedFile) for result in results)
     done = len(results) - failed
     latest = f"; the latest {_MOST_ROWS} of each" if done > _MOST_ROWS else ""
@@ -79,13 +79,13 @@ def describe_parts(working: Sequence[WorkingFile], results: Sequence[Result]) ->
 
 
 def hosts_table(working: Sequence[WorkingFile], results: Sequence[Result]) -> Rows:
-    """The work of each host; its rate is that since its first part."""
+    """Return a row for each host; rates are averages since the host's first part."""
     hosts = {file.host for file in working} | {result.host for result in results}
     return [_host(host, working, results) for host in sorted(hosts - {""})]
 
 
 def describe_hosts(rows: Rows) -> str:
-    """One line about the table of hosts."""
+    """Describe the table of hosts in one line."""
     rate = sum(float(row["MB/s"].replace(",", "") or 0) for row in rows)
     return f"{counted(len(rows), 'host')}, {rate:,.1f} MB/s"
 
@@ -125,7 +125,7 @@ def _row(
     *,
     reason: str = "",
 ) -> dict[str, str]:
-    # The file and its folder: the end of a path tells parts apart.
+    # The file and its folder, because the end of a path distinguishes parts.
     name = plain("/".join(part.source.split("/")[-2:]))
     return {
         "part": shortened(name, _MOST_LETTERS),
@@ -146,7 +146,7 @@ def _rate(num_bytes: int, seconds: float) -> str:
 def dashboard(progress: RunProgress) -> Iterator[None]:
     """Keep the artifacts of the current flow run up to date until the block ends."""
     updates = Updates(progress, UUID(str(flow_run.id)), get_run_logger())
-    # The thread uses the API of this run, which the context may set.
+    # The thread must use the API of this run, which the context may set.
     context = copy_context()
     thread = threading.Thread(target=lambda: context.run(updates.keep), daemon=True)
     thread.start()
@@ -163,11 +163,11 @@ def dashboard(progress: RunProgress) -> Iterator[None]:
 
 
 class Updates:
-    """Shows the counters of a run.
+    """The updates of a run's artifacts.
 
-    Each artifact is made once and then changed in place. The client's own `create_artifact` and
-    `update_artifact` also send an event with all the data, and the server would keep every version
-    for a week.
+    Each artifact is made once and then changed in place, with plain requests. The client's own
+    `create_artifact` and `update_artifact` also send an event with all data, so the server would
+    keep every version for a week.
     """
 
     def __init__(self, progress: RunProgress, run: UUID, logger: Any) -> None:
@@ -176,7 +176,7 @@ class Updates:
         self._shown: dict[str, tuple[str, dict[str, Any]]] = {}  # key -> id and content
 
     def keep(self) -> None:
-        """Update every few seconds until the end, and once more in the end."""
+        """Update every few seconds until the run ends, and once more at its end."""
         if self.ended.wait(FIRST_SECONDS):
             return
         is_last = warned = False
@@ -185,7 +185,7 @@ class Updates:
                 with get_client(sync_client=True) as client:
                     self._update(client)
             except Exception as error:  # noqa: BLE001  the next update tries again
-                self._shown.clear()  # somebody may have deleted them
+                self._shown.clear()  # somebody may have deleted the artifacts
                 if not warned:
                     kind = type(error).__name__
                     self._logger.warning("The dashboard is behind: %s: %s", kind, error)
@@ -199,7 +199,7 @@ class Updates:
         working, results = self._progress.files()
         total = now.source_bytes_total
         done = round(min(100 * now.source_bytes / total, 100), 1) if total else 0.0
-        # If the run is killed, this line stays.
+        # If the run is killed, this line stays, so it needs a time.
         at = "" if now.stopped else f", at {datetime.now(UTC):%H:%M} UTC"
         counters = {METADATA: SNAPSHOT.dump_json(now).decode()}
         self._put(client, PROGRESS, "progress", done, describe(now) + at, metadata_=counters)
@@ -218,7 +218,7 @@ class Updates:
         description: str,
         **more: Any,
     ) -> None:
-        """Show this content, unless the artifact shows it already."""
+        """Make or change an artifact, unless it already shows this content."""
         new = {"data": data, "description": description, **more}
         artifact, old = self._shown.get(key, (None, None))
         if artifact is None:
@@ -230,15 +230,16 @@ class Updates:
 
 
 def name_the_failure(flow: Flow[..., Any], flow_run: FlowRun, state: State) -> None:
-    """Put the reason of a failure into the name of the run, as lists of runs show only names."""
+    """Put the reason of a failure into the name of the run, since lists of runs show only names."""
     name = name_with_reason(str(flow_run.name), state.message or "")
     with get_client(sync_client=True) as client:
         client.update_flow_run(flow_run.id, name=name)
 
 
 def name_with_reason(name: str, message: str) -> str:
-    """The name of a run that failed, on one line; paths are without folders, as people see the
-    first letters of a name.
+    """Return the name of a failed run with the reason, on one line.
+
+    Paths lose most of their folders, because lists show only the first letters of a name.
     """
     reason = message.removeprefix("Flow run encountered an exception: ")
     reason = " ".join((reason.rpartition(REPORT_AT)[0] or reason).split())
@@ -246,7 +247,7 @@ def name_with_reason(name: str, message: str) -> str:
 
 
 class _ReasonsOnly(logging.Filter):
-    """Drops messages of task runs that succeed, and tracebacks of errors with a clear message."""
+    """A filter that drops messages of successful task runs, and tracebacks of clear errors."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to keep a record."""

@@ -1,1 +1,1 @@
-"""The executors, which work on the parts of a run: on this host, or on others."""
+"""The executors, which make the parts of a run on this host or on others."""

@@ -1,6 +1,6 @@
 """The executor `dask://HOST:PORT`: guests are tasks of a running Dask cluster.
 
-A Dask worker with N threads runs N guests at a time, each with one process of its own.
+A Dask worker with N threads runs N guests at a time, each with one worker process.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from flows.executors.on_hosts import REFUSED, GuestParameters, OnHosts
 from streaming_ext.base.errors import UsageError, one_line
 
 START_SECONDS = 15.0
-PARTITIONS_PER_THREAD = 4  # a worker that joins late finds one, and one that dies loses little
+PARTITIONS_PER_THREAD = 4  # so that late workers find one, and a dead worker loses little
 
 
 class DaskCluster(OnHosts):
-    """Starts guests as tasks of a cluster.
+    """The executor that starts guests as tasks of a Dask cluster.
 
     Args:
         client: the client of the cluster's scheduler.
@@ -34,7 +34,7 @@ class DaskCluster(OnHosts):
         self._refused: set[str] = set()  # addresses of workers
 
     def start(self, name: str, parameters: GuestParameters) -> str | None:
-        """Submit an attempt, if possible to workers that have refused none."""
+        """Submit an attempt, if possible to workers that have not refused any."""
         workers = set(self._client.nthreads()) - self._refused  # type: ignore[no-untyped-call]
         self._futures[name] = self._client.submit(
             work_as_guest,
@@ -47,7 +47,7 @@ class DaskCluster(OnHosts):
         return name
 
     def states(self, guests: Sequence[str]) -> dict[str, State]:
-        """The states of guests that have ended; of others their signs say more than Dask."""
+        """Return the states of ended guests; for the others, their signs say more than Dask."""
         states: dict[str, State] = {}
         for guest in guests:
             if (future := self._futures.get(guest)) is None:
@@ -64,13 +64,13 @@ class DaskCluster(OnHosts):
         return states
 
     def end(self, guests: Sequence[str], state: State) -> None:
-        """Cancel guests that wait; those at work end when they see the parent's sign."""
+        """Cancel waiting guests; working guests end when they see the parent's sign."""
         futures = [self._futures.pop(guest) for guest in guests if guest in self._futures]
         self._client.cancel(futures, force=True)  # type: ignore[no-untyped-call]
 
 
 def work_as_guest(api: str | None, parameters: GuestParameters) -> tuple[State, str]:
-    """Run `shard-partition` in a thread of a Dask worker; returns its state and the worker."""
+    """Run `shard-partition` in a thread of a Dask worker; return its state and the worker."""
     from flows.shard_partition import shard_partition
 
     with temporary_settings({PREFECT_API_URL: api}):
@@ -80,13 +80,13 @@ def work_as_guest(api: str | None, parameters: GuestParameters) -> tuple[State, 
 
 @contextmanager
 def on_dask(address: str) -> Iterator[DaskCluster]:
-    """Reach a cluster; nothing of the run is left there when the block ends.
+    """Connect to a cluster; nothing of the run is left there when the block ends.
 
     Args:
         address: the address of the scheduler, `tcp://HOST:PORT` or `tls://HOST:PORT`.
 
     Raises:
-        UsageError: no scheduler with a worker answers there.
+        UsageError: no scheduler with a worker answers at the address.
     """
     try:
         client = Client(address, timeout=START_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]

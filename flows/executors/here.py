@@ -1,7 +1,7 @@
 """The executor `here`: worker processes of this host.
 
-Each part is a chain of tasks. Thousands of task runs submitted at once would swamp a thread pool
-and the server, so a bounded number of parts is worked on, and a step is submitted when the one
+Each part is a chain of tasks. Thousands of task runs at once would swamp the thread pool and the
+server. So only a bounded number of parts is in progress, and a step is submitted when the one
 before it is done.
 """
 
@@ -28,17 +28,17 @@ from tasks.core.workers.pool import WorkerPool
 from tasks.steps import task_of
 
 _LOOK_SECONDS = 1.0
-MAX_THREADS = 4096  # of a task runner; it starts them as they are needed
+MAX_THREADS = 4096  # of a task runner, which starts them when it needs them
 
 Results = Iterator[PartTimes | FailedFile]
-# Does all parts of a build that are left; yields the result of each, in any order. An error that
-# every other part would meet too is raised.
+# Makes all remaining parts of a build, and yields the result of each, in any order. Raises an error
+# that would also occur in every other part.
 Executor = Callable[[Build, Storage, RunProgress], Results]
 
 
 @contextmanager
 def here(pool: WorkerPool, movers: WorkerPool) -> Iterator[Executor]:
-    """Use the worker processes of these pools; they end with the block."""
+    """Make parts with the worker processes of two pools, which end with the block."""
     with pool, movers:
 
         def work(phase: Build, output: Storage, progress: RunProgress) -> Results:
@@ -48,12 +48,12 @@ def here(pool: WorkerPool, movers: WorkerPool) -> Iterator[Executor]:
 
 
 def finished_parts(run: Run) -> Results:
-    """Do all parts that are left; yields the result of each, in the order in which they end.
+    """Make all remaining parts; yield the result of each, in the order in which they end.
 
     Raises:
         StoppedError: the workers were stopped.
-        ShardmillError: an error that every other part would meet too, or storage that failed all
-            parts in hand.
+        ShardmillError: an error would also occur in every other part, or the storage failed for
+            all parts in hand.
     """
     logger, build, progress = get_run_logger(), run.build, run.progress
     parts = [build.parts[number] for number in build.todo]
@@ -70,7 +70,7 @@ def finished_parts(run: Run) -> Results:
     def submit(part: Part, steps: tuple[Step, ...]) -> None:
         progress.step(part.number, part.source, steps[0].name, platform.node())
         progress.tasks += 1
-        # Not opaque, Prefect would look for futures in all that a run and its parts hold.
+        # Without `opaque`, Prefect would look for futures in everything that these objects hold.
         future = task_of(steps[0].name).submit(
             opaque(run), opaque(part), steps[0], return_state=False
         )
@@ -97,7 +97,8 @@ def finished_parts(run: Run) -> Results:
         in_hand += begin(1) - 1
         run.require_going()
         run.clean_up(part)
-        outage = outage + 1 if isinstance(error, TransientStorageError) else 0  # parts in a row
+        # The number of consecutive parts for which the storage failed.
+        outage = outage + 1 if isinstance(error, TransientStorageError) else 0
         if error is not None and (error.fatal or outage == at_once):
             raise error
         result: PartTimes | FailedFile
@@ -117,7 +118,7 @@ def finished_parts(run: Run) -> Results:
 
 
 def _error(state: State) -> ShardmillError | None:
-    """Why a step failed, if it did."""
+    """Return the error with which a step failed; None if it succeeded."""
     try:
         return None if state.is_completed() else state.result()
     except ShardmillError as error:

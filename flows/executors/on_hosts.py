@@ -1,8 +1,8 @@
-"""The executors that work on other hosts: guests take partitions of the parts, and are watched.
+"""The executors that use other hosts: guests make partitions of the parts, and are watched.
 
 A guest is a run of `flows.shard_partition` on any host. Its results and its signs of life pass
 through the storage of the dataset (`tasks.core.hosts.cluster`), so a server may restart meanwhile.
-A guest that dies is replaced; the records on the output say what is left for the next one.
+A guest that dies is replaced; the records on the output show the next guest what is left.
 """
 
 import time
@@ -47,15 +47,15 @@ from tasks.core.workers.pool import as_error
 
 POLL_SECONDS = 2.0
 START_SECONDS = 120.0  # from the start of a guest to its first sign of life
-END_SECONDS = 30.0  # for guests that are stopped, until they are given up
-OTHERS_SECONDS = 60.0  # for a host to begin, if every guest so far refused
+END_SECONDS = 30.0  # after which stopped guests are given up
+OTHERS_SECONDS = 60.0  # for another host to begin, if every guest so far refused
 ATTEMPTS_WITHOUT_GAIN = 3
 _PAGE = 100  # runs per request
-REFUSED = "Refused"  # name of the state of a guest whose host cannot work for the run
+REFUSED = "Refused"  # name of a guest's state if its host cannot work for the run
 
 
 class GuestParameters(TypedDict):
-    """The parameters of `shard_partition`, which a guest runs."""
+    """The parameters of `shard_partition`, the flow of a guest."""
 
     output: str
     run: str
@@ -69,16 +69,16 @@ class Partition:
     Attributes:
         number: the number of the partition.
         parts: numbers of its parts.
-        attempt: the current one, from 1.
+        attempt: the number of the current attempt, from 1.
         guest: id of the guest of this attempt, once it is started.
-        sign: the latest of this attempt.
-        ended: nothing is left to do.
-        refused: why the host of this attempt cannot work, and its name.
-        silence: the silence of this attempt.
+        sign: the latest sign of life of this attempt.
+        ended: True if nothing is left to do.
+        refused: the reason why the host of this attempt cannot work, with its name.
+        silence: the time since the guest of this attempt was last heard.
     """
 
     def __init__(self, number: int, parts: Sequence[int], now: float) -> None:
-        """Begin the first attempt, at a time on a monotonic clock."""
+        """Begin the first attempt; `now` is the time on a monotonic clock."""
         self.number, self.parts = number, tuple(parts)
         self.attempt = self._without_gain = 0
         self.ended = False
@@ -101,7 +101,7 @@ class Partition:
         self.silence = Silence(now)
 
     def hear(self, sign: PartitionSign, now: float) -> Iterator[PartTimes | FailedFile]:
-        """Take in a sign of the attempt; yields the new results."""
+        """Note a sign of life of the attempt, and yield the new results in it."""
         self.silence.hear(sign.beat, now)
         self.sign = sign
         results: tuple[PartTimes | FailedFile, ...] = (*sign.done, *sign.failed)
@@ -111,7 +111,7 @@ class Partition:
                 yield result
 
     def show(self, progress: RunProgress) -> None:
-        """Show the parts that the host has in hand."""
+        """Show the parts on which the host works."""
         in_hand = () if self.ended or self.sign is None else self.sign.in_hand
         files = {file.part: file for file in in_hand if file.part not in self._known}
         for part in self._shown - set(files):
@@ -127,11 +127,11 @@ class Partition:
             )
 
     def why_lost(self, state: State | None, now: float) -> str | None:
-        """Why the attempt will not end by itself; None while it may.
+        """Return the reason why the attempt is lost; None while it may still end by itself.
 
         Args:
             state: the state of its guest; None if it is not known.
-            now: the seconds on a monotonic clock.
+            now: the time on a monotonic clock, in seconds.
         """
         if state is not None and state.is_final():
             if state.name == REFUSED:
@@ -143,13 +143,13 @@ class Partition:
             if self.sign.stopped:
                 return f"it was stopped on {host}"
         elif state is None or state.is_scheduled():
-            self.silence.listen_anew(now)  # it waits for a host
+            self.silence.listen_anew(now)  # the guest still waits for a host
         silent = self.silence.hear(beat, now)
         return f"no sign of life from {host} for {silent:.0f} s" if silent > limit else None
 
     def may_be_sent_again(self) -> bool:
-        """Return whether another attempt is worth it: one of the last few made progress."""
-        if self.refused is not None:  # that attempt did not work at all
+        """Return whether another attempt is worth it, since one of the last few made progress."""
+        if self.refused is not None:  # a refused attempt does not count
             return True
         gained = len(self._known) > self._known_before
         self._without_gain = 0 if gained else self._without_gain + 1
@@ -157,19 +157,19 @@ class Partition:
 
 
 class OnHosts(ABC):
-    """The executor of a run whose parts guests work on; see `Executor`.
+    """The executor of a run whose parts are made by guests; see `Executor`.
 
     Args:
-        name: the name of the hosts, for people.
-        partitions: send at most this many.
+        name: the name of the group of hosts, for people.
+        partitions: the largest number of partitions to send.
     """
 
     def __init__(self, name: str, partitions: int) -> None:
         self._name, self._most = name, partitions
-        self._stack = ExitStack()  # what ends with a phase
+        self._stack = ExitStack()  # closed at the end of each phase
         self._partitions: list[Partition] = []
         self._refusals: list[str] = []
-        self._worked = time.monotonic()  # when a guest worked, or none had refused yet
+        self._worked = time.monotonic()  # the last time a guest worked, or none had refused yet
 
     def __enter__(self) -> Self:
         return self
@@ -179,29 +179,29 @@ class OnHosts(ABC):
 
     @abstractmethod
     def start(self, name: str, parameters: GuestParameters) -> str | None:
-        """Start a guest; returns its id, or None to be called again.
+        """Start a guest; return its id, or None to be called again later.
 
         Args:
             name: the name of the attempt.
             parameters: the parameters of `shard_partition`.
 
         Raises:
-            UsageError: no guest can be started there.
+            UsageError: no guest can be started.
         """
 
     @abstractmethod
     def states(self, guests: Sequence[str]) -> dict[str, State]:
-        """The states of guests, as far as they are known now."""
+        """Return the states of guests, as far as they are known now."""
 
     @abstractmethod
     def end(self, guests: Sequence[str], state: State) -> None:
         """End the guests that have not ended, with this state."""
 
     def _prepare(self, plan: RunPlan, storage: Storage) -> None:
-        """Put the plan on the storage, and begin to give signs of life."""
-        self._stack.close()  # ends every guest of the phase before
+        """Put the plan on the storage, and start giving signs of life."""
+        self._stack.close()  # ends every guest of the previous phase
         self._storage, self._stopped = storage, False
-        # Resume in Prefect runs the flow again, and the guests of a second phase are new ones.
+        # The name must be new if Prefect resumes the flow run, and for the second phase.
         self._run = f"{flow_run.id}-{flow_run.run_count}-{plan.phase}"
         shared = put_shared_plan(plan, storage, self._run, self._most)
         self._partitions = [
@@ -216,7 +216,7 @@ class OnHosts(ABC):
     def __call__(
         self, build: Build, output: Storage, progress: RunProgress
     ) -> Iterator[PartTimes | FailedFile]:
-        """Do all parts on other hosts; see `Executor`."""
+        """Make all parts on other hosts; see `Executor`."""
         assert isinstance(build, RunPlan)  # noqa: S101  (only its configuration names hosts)
         plan, storage = build, output
         self._prepare(plan, storage)
@@ -264,7 +264,7 @@ class OnHosts(ABC):
                 raise as_error(sign.fault)
             if sign.ended:
                 partition.ended = True
-                # Done by an attempt that was killed before it reported them.
+                # An attempt that was killed may have made parts without reporting them.
                 yield from part_times(self._storage, plan, partition.left)
                 return
         if (reason := partition.why_lost(state, now)) is None:
@@ -275,7 +275,7 @@ class OnHosts(ABC):
             self._refusals.append(partition.refused)
         if partition.may_be_sent_again():
             partition.begin_attempt(now)
-            self._heartbeat.beat_if_possible()  # tells guests which attempt counts
+            self._heartbeat.beat_if_possible()  # shows guests which attempt counts
             return
         partition.ended = True
         for part in partition.left:
@@ -291,7 +291,7 @@ class OnHosts(ABC):
         """Make sure that a host works, or that none has refused yet.
 
         Raises:
-            StorageError: every host that took a partition refused it.
+            StorageError: every host that took a partition refused it, for too long.
         """
         if not self._refusals:
             self._worked = time.monotonic()
@@ -315,9 +315,9 @@ class OnHosts(ABC):
             return None
 
     def _end_all(self) -> None:
-        """End every guest before the output is released; parts in hand are given up."""
+        """End every guest before the output is released; parts in progress are given up."""
         self._stopped = True
-        self._heartbeat.beat_if_possible()  # this alone ends them within seconds
+        self._heartbeat.beat_if_possible()  # the sign alone ends live guests within seconds
         started = [partition for partition in self._partitions if partition.guest is not None]
         working, deadline = started, time.monotonic() + END_SECONDS
         while working and time.monotonic() < deadline:
@@ -327,7 +327,7 @@ class OnHosts(ABC):
         self.end(_guests(started), Cancelled(message="Stopped with the parent run."))
 
     def _is_working(self, partition: Partition, states: dict[str, State]) -> bool:
-        """Return whether a guest has started and not ended, as far as is known."""
+        """Return whether a guest has started and not ended, as far as that is known."""
         if (state := states.get(partition.guest or "")) is not None:
             return not (state.is_final() or state.is_scheduled())
         sign = None
@@ -336,7 +336,7 @@ class OnHosts(ABC):
         return sign is not None and not (sign.stopped or sign.ended)
 
     def _remove_signs(self) -> None:
-        with suppress(StorageError):  # the next run removes them
+        with suppress(StorageError):  # the next run removes what is left
             for path in self._storage.list(run_folder(self._run)):
                 self._storage.remove(path)
 
@@ -346,7 +346,7 @@ def _guests(partitions: Iterable[Partition]) -> list[str]:
 
 
 def partition_name(parameters: Mapping[str, Any]) -> str:
-    """The name of a guest's flow run, by the parameters of `shard_partition`."""
+    """Return the name of a guest's flow run, by the parameters of `shard_partition`."""
     output = "an output: refused" if holds_secret(parameters["output"]) else parameters["output"]
     return visible(f"partition {parameters['partition']} of {output}")
 
@@ -363,13 +363,13 @@ def describe(partitions: Sequence[Partition], name: str, refusals: Sequence[str]
 class WorkPool(OnHosts):
     """The executor `prefect://FLOW/DEPLOYMENT`: guests are runs of a deployment.
 
-    Any host whose worker polls the deployment's work pool takes one after another, so hosts may
-    come and go. Prefect starts, shows and cancels the runs.
+    Every host whose worker polls the deployment's work pool takes one partition after another, so
+    hosts may come and go. Prefect starts, shows and cancels the runs.
 
     Args:
         client: the client of the server.
-        deployment: FLOW/DEPLOYMENT.
-        partitions: send at most this many.
+        deployment: the name of the deployment, FLOW/DEPLOYMENT.
+        partitions: the largest number of partitions to send.
 
     Raises:
         UsageError: there is no such deployment.
@@ -388,7 +388,7 @@ class WorkPool(OnHosts):
         super().__init__(f"the work pool {found.work_pool_name or '?'}", partitions)
 
     def start(self, name: str, parameters: GuestParameters) -> str | None:
-        """Start a run for an attempt; called again, it is the same run.
+        """Start a run for an attempt; another call for this attempt returns the same run.
 
         Raises:
             UsageError: the deployment is gone, or cannot take a partition.
@@ -399,7 +399,7 @@ class WorkPool(OnHosts):
                 parameters=dict(parameters),
                 timeout=0,
                 idempotency_key=name,
-                flow_run_name=partition_name(parameters),  # until it begins, it has no other
+                flow_run_name=partition_name(parameters),  # for the time until the flow sets it
             )
         except ObjectNotFound as error:
             raise UsageError(
@@ -417,7 +417,7 @@ class WorkPool(OnHosts):
         return str(created.id)
 
     def states(self, guests: Sequence[str]) -> dict[str, State]:
-        """The states of runs; none if the server does not answer."""
+        """Return the states of runs; empty if the server does not answer."""
         states: dict[str, State] = {}
         with one_attempt():
             for start in range(0, len(guests), _PAGE):
@@ -439,7 +439,7 @@ class WorkPool(OnHosts):
 
 @contextmanager
 def on_work_pool(deployment: str, *, partitions: int) -> Iterator[WorkPool]:
-    """Find a deployment; all runs of it have ended when the block ends.
+    """Use a deployment as executor; when the block ends, all its runs of guests have ended.
 
     Raises:
         UsageError: there is no such deployment.

@@ -1,1 +1,1 @@
-"""Prefect's API as this project uses it: embedded in the command, and for cancelling."""
+"""Prefect's API: the configured server or the command's own, and cancellation."""

@@ -1,9 +1,9 @@
-"""Ending a run that was cancelled, suspended or orphaned, as soon as that happens.
+"""The prompt end of a run that was cancelled, suspended or orphaned.
 
-A worker ends the runs that it started, as long as it lives. Of a run that a person started,
-`prefect flow-run cancel` and the dashboard's button only record a request: the run must look for
-it. Suspend ends a deployed run, and Resume has a worker run the flow again; Prefect itself looks
-for it at the next task run, which may be minutes away.
+A worker ends the runs that it started, as long as it lives. If a person started a run, `prefect
+flow-run cancel` and the dashboard's button only record a request, and the run must look for it.
+Suspend ends a deployed run, and Resume makes a worker run the flow again. Prefect itself notices a
+suspension only at the next task run, which may be minutes away.
 """
 
 import os
@@ -37,7 +37,7 @@ def end_if_suspended() -> None:
     """End the current flow run if it is suspended.
 
     Raises:
-        Pause: it is; to Prefect this ends the process, not the run.
+        Pause: the run is suspended; Prefect ends the process then, but not the run.
     """
     context = FlowRunContext.get()
     if context is not None:
@@ -48,15 +48,15 @@ def end_if_suspended() -> None:
 def ending_early(progress: RunProgress) -> Iterator[None]:
     """End the block if its run is cancelled or suspended, its worker dies, or a signal arrives.
 
-    Of a run that a worker started, the worker decides what a signal means.
+    If a worker started the run, the worker decides what a signal means.
 
     Raises:
         Pause: the run was suspended.
-        StoppedError: in place of the error of the block, or of the exception of a signal, which
-            `progress` then holds; also at the end of the block, if the run was cancelled
-            too late: to Prefect, it can then end in no other way.
+        StoppedError: the run was stopped. This replaces the error of the block or the exception of
+            a signal, which `progress` then holds. It is also raised at the end of the block if the
+            run was cancelled too late, because Prefect then accepts no other end.
     """
-    if threading.current_thread() is not threading.main_thread():  # only it receives signals
+    if threading.current_thread() is not threading.main_thread():  # only that receives signals
         yield
         return
     worker = os.getppid() if deployment.id else None
@@ -70,11 +70,11 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
             with lock:
                 if not over.is_set():
                     reasons.append(reason)
-                    # To the thread, so that it wakes up whatever it waits for.
+                    # A signal to the main thread wakes it up, whatever it waits for.
                     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
             return
 
-    # The thread uses the API of this run, which the context may set.
+    # The thread must use the API of this run, which the context may set.
     context = copy_context()
     threading.Thread(target=lambda: context.run(watch), daemon=True).start()
     try:
@@ -84,7 +84,7 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
             with lock:  # from now on the thread sends nothing
                 over.set()
         if worker is None and (reason := _why_over(None)) is not None:
-            raise StoppedError(reason)  # noqa: TRY301  (as by a signal)
+            raise StoppedError(reason)  # noqa: TRY301  (handled below like a signal)
     except (Exception, KeyboardInterrupt, TerminationSignal, Stopped) as error:
         if reasons:
             end_if_suspended()
@@ -92,7 +92,7 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
         if deployment.id or isinstance(error, Exception):
             raise
         handled()
-        # Without a traceback. A caller in Python gets the exception that Ctrl+C usually raises.
+        # New exceptions have no traceback. A caller in Python gets the usual one of Ctrl+C.
         interrupted = isinstance(error, KeyboardInterrupt)
         number = error.number if isinstance(error, Stopped) else signal.SIGTERM
         progress.stopped_by = KeyboardInterrupt() if interrupted else Stopped(number)
@@ -101,10 +101,10 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
 
 
 def _why_over(worker: int | None) -> str | None:
-    """Why the current flow run is over, if it is.
+    """Return the reason why the current flow run is over; None if it is not.
 
     Args:
-        worker: the process that started it; None if a person did.
+        worker: the id of the worker process that started the run; None if a person started it.
     """
     if worker is not None:
         if is_suspended():

@@ -1,4 +1,4 @@
-"""The Prefect API of a run: the configured server's, or that of a server of its own."""
+"""The Prefect API of a run: of the configured server, or of the command's own server."""
 
 import re
 import threading
@@ -30,17 +30,17 @@ from flows.terminal.printing import print_problem
 from streaming_ext.base.errors import UnreachableError, UsageError, one_line
 from tasks.core.reporting.progress import RunProgress
 
-REFUSED_SECONDS = 2.0  # a server that was just started listens within this
-ANSWER_SECONDS = 60.0  # one that listens gets ready within this, also under load
-REQUEST_SECONDS = 5.0  # for a request that is sent once: a server that hangs delays nobody
-DRAIN_SECONDS = 10.0  # for Prefect's threads to send what they hold, when the run is over
-GONE_SECONDS = 60.0  # without an answer; then a deployed run ends without the server
+REFUSED_SECONDS = 2.0  # within which a server that was just started listens
+ANSWER_SECONDS = 60.0  # within which a listening server answers, also under load
+REQUEST_SECONDS = 5.0  # for a request that is sent once, so that a hanging server delays nobody
+DRAIN_SECONDS = 10.0  # for Prefect's threads to send their records when the run is over
+GONE_SECONDS = 60.0  # without an answer, after which a deployed run ends without the server
 LOOK_SECONDS = 2.0
 _PASSING: Final = {httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_MANY_REQUESTS}
 
 
 def _unreachable(url: str, error: Exception) -> UnreachableError:
-    """The error of a server that does not answer, or refuses."""
+    """Return the error for a server that does not answer, or refuses."""
     return UnreachableError(
         f"{refusal(error, url)} Start it, or run without it: `prefect config unset "
         "PREFECT_API_URL`, and unset it in the environment."
@@ -48,7 +48,7 @@ def _unreachable(url: str, error: Exception) -> UnreachableError:
 
 
 def shown_url(url: str) -> str:
-    """A URL without its credentials."""
+    """Return a URL without its credentials."""
     return re.sub(r"//[^/]*@", "//", url).rstrip("/")
 
 
@@ -61,7 +61,7 @@ def refusal(error: Exception, url: str) -> str:
 
 
 def refuses(error: Exception) -> TypeGuard[httpx.HTTPStatusError]:
-    """Return whether an error is a server's answer, which will be the same a moment later."""
+    """Return whether an error is a server's answer that will be the same a moment later."""
     if not isinstance(error, httpx.HTTPStatusError):
         return False
     return not (error.response.is_server_error or error.response.status_code in _PASSING)
@@ -69,9 +69,9 @@ def refuses(error: Exception) -> TypeGuard[httpx.HTTPStatusError]:
 
 @contextmanager
 def impatient() -> Iterator[None]:
-    """Have clients send each request once, for a few seconds: by default they try for a minute.
+    """Make clients try each request once, for a few seconds; by default they try for a minute.
 
-    Prefect's `temporary_settings` reads all settings again, which takes a fifth of a second.
+    `temporary_settings` of Prefect would read all settings again, which takes a fifth of a second.
     """
     before = get_settings_context()
     api, client = before.settings.api, before.settings.client
@@ -94,10 +94,10 @@ def one_attempt() -> Iterator[None]:
 
 @contextmanager
 def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
-    """Have a flow run of the block use the configured server, or else the command's own.
+    """Make a flow run in the block use the configured server, or else the command's own.
 
     Args:
-        own: the server of the command, unless one is configured.
+        own: the command's own server; None if a server is configured.
         progress: the progress of the run.
 
     Raises:
@@ -113,7 +113,7 @@ def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
     own_url = own.url()
     settings: dict[Any, Any] = {
         PREFECT_API_URL: own_url,
-        # Log lines and heartbeats are for those who watch a server.
+        # Log lines and heartbeats are for people who watch a server.
         PREFECT_LOGGING_TO_API_ENABLED: False,
         PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None,
     }
@@ -127,7 +127,7 @@ def api_in_use(own: OwnServer | None, progress: RunProgress) -> Iterator[None]:
 
 @contextmanager
 def _configured_in_use(url: str) -> Iterator[None]:
-    """Send the server all records in the end."""
+    """Send all records to the server at the end, and explain why it cannot be reached."""
     try:
         yield
     except (httpx.HTTPError, RuntimeError) as error:
@@ -141,26 +141,26 @@ def _configured_in_use(url: str) -> Iterator[None]:
 
 
 def outside_of_loops(function: Callable[[], Any]) -> Any:
-    """Call a function of Prefect that only gives a coroutine where an event loop runs.
+    """Call a function of Prefect that would return a coroutine if an event loop runs.
 
-    One does in a notebook, and in the coroutines of a program.
+    An event loop runs in a notebook, and in the coroutines of a program.
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(function).result()
 
 
 def drain(seconds: float) -> None:
-    """Have Prefect's threads send what they hold, within this time."""
+    """Let Prefect's threads send their records, within this time."""
     for worker in (EventsWorker, APILogWorker):
         outside_of_loops(partial(worker.drain_all, timeout=seconds))
 
 
 def _let_record(url: str, progress: RunProgress) -> None:
-    """Wait, within bounds, until a server has recorded the end of all task runs of a flow run.
+    """Wait, within limits, until a server has recorded the end of all task runs of a flow run.
 
-    When it ends, it drops what it has received and not recorded.
+    When the server ends, it drops records that it has received and not written.
     """
-    # Of a run that was stopped, some tasks never end.
+    # If a run was stopped, some tasks never end.
     seconds = 2 * FLUSH_SECONDS if progress.report is None else DRAIN_SECONDS
     deadline = time.monotonic() + seconds
     ended = {
@@ -175,11 +175,11 @@ def _let_record(url: str, progress: RunProgress) -> None:
 
 
 def require_server() -> None:
-    """Wait until the configured server answers; longer if it has too much to do.
+    """Wait until the configured server answers; wait longer if it listens.
 
     Raises:
-        UnreachableError: it does not answer.
-        UsageError: it is not Prefect's API, or the URL or a proxy cannot be used.
+        UnreachableError: the server does not answer.
+        UsageError: it is not a Prefect server, or the URL or a proxy cannot be used.
     """
     settings = get_current_settings()
     url, began = settings.api.url, time.monotonic()
@@ -204,7 +204,7 @@ def require_server() -> None:
 
 
 def answers(url: str) -> bool:
-    """Return whether a server answers, with whatever status."""
+    """Return whether a server answers, with any status."""
     try:
         httpx.get(f"{url}/health", timeout=LOOK_SECONDS)
     except httpx.TransportError:
@@ -214,10 +214,10 @@ def answers(url: str) -> bool:
 
 @contextmanager
 def leaving_without_a_server() -> Iterator[None]:
-    """After the block, which is all of a deployed run's work, end even if the server is gone.
+    """Let a deployed run end after the block, its whole work, even if the server is gone.
 
-    At the interpreter's exit, Prefect's threads would try for hours to send what they hold. The
-    dataset needs none of it.
+    At the interpreter's exit, Prefect's threads would try for hours to send their records, which
+    the dataset does not need.
     """
     try:
         yield
@@ -228,7 +228,7 @@ def leaving_without_a_server() -> Iterator[None]:
 
 
 def leave_if_gone(url: str) -> None:
-    """End this process when a server has not answered for a minute; asks it from a thread."""
+    """Start a thread that ends this process when a server has not answered for a minute."""
 
     def watch() -> None:
         heard = time.monotonic()

@@ -1,8 +1,8 @@
-"""Prefect's API for a run without a server: Prefect's own server, in a process of the command.
+"""Prefect's API for a run without a configured server: a Prefect server in a child process.
 
 Prefect's temporary server shares the command's process group, so Ctrl+C ends it before the run has
-reported how it ended, and it keeps running when the command is killed. This one ends with its
-standard input, which the system closes when the command dies.
+reported its end, and it keeps running if the command is killed. The server here ends when its
+standard input is closed, which the system does when the command dies.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from contextlib import suppress
 from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
 
-END_SECONDS = 10  # to write what it holds
-FLUSH_SECONDS = 1  # between two writes of records; Prefect cuts fractions off
-# It lives as long as one run: nobody looks at it, automates it or reads its blocks.
+END_SECONDS = 10  # for the server to write its records
+FLUSH_SECONDS = 1  # between two writes of records; Prefect drops fractions
+# The server lives as long as one run, so nobody looks at it, automates it or reads its blocks.
 _SETTINGS = {
     "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
     "PREFECT_MEMOIZE_BLOCK_AUTO_REGISTRATION": "false",
@@ -31,10 +31,10 @@ _SETTINGS = {
 
 
 class OwnServer:
-    """The process, which takes some seconds to answer; it ends with the block.
+    """The process of the server, which takes some seconds to answer; it ends with the block.
 
-    It imports Prefect when it is made, and serves when `serve` is called: the command plans its
-    work meanwhile, and if that fails no server was started.
+    The process imports Prefect when it is made, and starts the server when `serve` is called. The
+    command plans its work between the two, and if that fails, no server is started.
     """
 
     def __init__(self) -> None:
@@ -62,15 +62,15 @@ class OwnServer:
                 self._process.kill()
 
     def serve(self) -> None:
-        """Have the process start the server as soon as it can; `url` does so too."""
+        """Make the process start the server as soon as it can; `url` does so too."""
         assert self._process.stdin is not None  # noqa: S101  (it is a pipe)
         self._serves = True
-        with suppress(BrokenPipeError):  # it ended; `url` says why
+        with suppress(BrokenPipeError):  # if the process ended, `url` says why
             self._process.stdin.write(b"\n")
             self._process.stdin.flush()
 
     def url(self) -> str:
-        """URL of the API, once it answers.
+        """Wait until the API answers, and return its URL.
 
         Raises:
             StorageError: the process ended, for example because it cannot write its database.
@@ -105,7 +105,7 @@ async def _serve() -> None:
     from prefect.settings import get_current_settings
 
     if get_current_settings().api.url:
-        return  # a profile names a server, and the command uses that
+        return  # the command uses the server that a profile names
     get_current_settings().home.mkdir(parents=True, exist_ok=True)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(

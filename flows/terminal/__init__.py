@@ -1,1 +1,1 @@
-"""Output for people in a terminal: progress lines and tables."""
+"""Output for people: progress, tables and pictures."""

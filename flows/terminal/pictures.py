@@ -1,4 +1,4 @@
-"""Drawing with matplotlib: SVG without a background, readable on light and on dark pages."""
+"""Pictures from matplotlib: SVG without a background, readable on light and dark pages."""
 
 import io
 import warnings
@@ -14,13 +14,13 @@ from flows.terminal.printing import count_text
 if TYPE_CHECKING:
     from streaming_ext.training.features.training_plan import TrainingPlan
 
-# Tones of Okabe and Ito's palette, which colour-blind people can tell apart, moved towards a
-# medium lightness: the contrast to white and to black is about the same.
+# Tones of Okabe and Ito's palette, which colour-blind people can distinguish, moved towards a
+# medium lightness, so that the contrast to white and to black is about the same.
 MUTED = "#7b7f87"
 TOKENIZE, RATIO = "#1f83c4", "#c46a9c"
 SERIES = (TOKENIZE, "#d98c1c", "#149c76", RATIO, "#d9642b", "#4aa5d8", "#9c9230")
 FONT = "ui-sans-serif, system-ui, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
-_POINTS = 11.5  # of letters, in a picture 5.2 inches wide: 11 pixels on a page of 400
+_POINTS = 11.5  # of letters in a picture 5.2 inches wide: 11 pixels on a page of 400 pixels
 _WIDTH = 5.2  # inches
 _PANEL = 1.7  # inches
 _STYLE: dict[Any, object] = {
@@ -37,16 +37,16 @@ _STYLE: dict[Any, object] = {
     "axes.titlelocation": "left",
     "axes.titlesize": _POINTS,
     "figure.constrained_layout.use": True,
-    "font.family": "DejaVu Sans",  # part of matplotlib: the layout is the same everywhere
+    "font.family": "DejaVu Sans",  # part of matplotlib, so the layout is the same everywhere
     "font.size": _POINTS,
     "grid.alpha": 0.28,
     "grid.color": MUTED,
     "legend.frameon": False,
     "legend.labelcolor": MUTED,
-    "svg.fonttype": "none",  # text stays text
+    "svg.fonttype": "none",  # keep text as text
     "svg.hashsalt": "shardmill",
     "text.color": MUTED,
-    "text.parse_math": False,  # a dollar in a file name is a dollar
+    "text.parse_math": False,  # a dollar sign in a file name is no formula
     "xtick.color": MUTED,
     "ytick.color": MUTED,
     "ytick.major.size": 0,
@@ -54,15 +54,15 @@ _STYLE: dict[Any, object] = {
 
 
 def svg(height: float, draw: Callable[[Figure], None]) -> str:
-    """A picture that takes the width of its page.
+    """Draw a picture that takes the width of its page.
 
     Args:
-        height: the height in inches, for a width of 5.2.
-        draw: fills the empty figure.
+        height: the height in inches, for a width of 5.2 inches.
+        draw: a function that fills the empty figure.
     """
     out = io.StringIO()
     with mpl.rc_context(_STYLE), warnings.catch_warnings():
-        # The browser has the letters that the font of the layout lacks.
+        # The browser's fonts have the letters that the font of the layout lacks.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         figure = Figure(figsize=(_WIDTH, height))
         draw(figure)
@@ -70,12 +70,12 @@ def svg(height: float, draw: Callable[[Figure], None]) -> str:
     text = out.getvalue()
     picture = text[text.index("<svg") :].replace("'DejaVu Sans'", FONT.replace("'", "&#39;"))
     size = f'width="{_WIDTH * 72:g}pt" height="{height * 72:g}pt"'
-    # Without its size, the picture fits its page.
+    # A picture without a size fits its page.
     return picture.replace(size, "", 1)
 
 
 def draw_training_plan(plan: "TrainingPlan") -> str:
-    """An SVG of batch, length and fractions of the streams, over the tokens of training."""
+    """Draw batch, sequence length and fractions of the streams over the tokens of training."""
     phases, last = plan.phases, plan.phases[-1]
     panels = (
         ("global batch, in sequences", [phase.global_batch for phase in phases]),

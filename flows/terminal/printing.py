@@ -1,7 +1,7 @@
 """The terminal of a command, and texts and figures for people.
 
-Results go to standard output, everything else to standard error. In texts of unknown origin, what
-would control a terminal, or is markup to one of Prefect's user interfaces, is escaped.
+Results go to standard output, everything else to standard error. In texts of unknown origin,
+characters that would control a terminal are escaped, and so is markup of Prefect's interfaces.
 """
 
 import logging
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from streaming_ext.format.spec import DatasetSpec
     from tasks.core.reporting.report import RunReport
 
-# In a notebook, rich would need a further package, and show each line in a box of its own.
+# In a notebook, rich would need a further package, and would show each line in its own box.
 _PLAIN: dict[str, Any] = {"force_jupyter": False, "force_terminal": False}
 in_notebook = Console().is_jupyter
 _KIND = _PLAIN if in_notebook else {}
@@ -31,15 +31,15 @@ out = Console(highlight=False, **_KIND)
 err = Console(stderr=True, highlight=False, **_KIND)
 log = logging.getLogger("shardmill")
 log.propagate = False  # the root logger may be Prefect's, which would print an error again
-handlers: list[logging.Handler] = [logging.NullHandler()]  # of the command
-# Once Prefect is loaded, its loggers pass nothing on to the root.
+handlers: list[logging.Handler] = [logging.NullHandler()]  # the handlers of the command
+# Once Prefect is loaded, its loggers pass nothing on to the root logger.
 _NAMES = ("prefect", "prefect.flow_runs", "prefect.task_runs")
 _LOGGERS = [logging.getLogger(), log, *map(logging.getLogger, _NAMES)]
-_UNBOUNDED = 100_000  # columns, if the output is no terminal
-_JOINERS = "\u200c\u200d"  # within words and emoji
+_UNBOUNDED = 100_000  # width in characters, if the output is no terminal
+_JOINERS = "\u200c\u200d"  # these occur within words and emoji
 _CONTROL = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-# Markup of Markdown and HTML, and what readers of Markdown turn into a link; but a text that is a
-# URL may stay one.
+# Markup of Markdown and HTML, and text that readers of Markdown turn into a link, except a URL that
+# is the whole text.
 _MARKUP = re.compile(
     r"[<>\[\]*`|~&]|((?<=http)(?<!\Ahttp)|(?<=https)(?<!\Ahttps)|(?<=ftp)(?<!\Aftp)):(?=//)"
     r"|(?<=\bwww)\.",
@@ -48,7 +48,7 @@ _MARKUP = re.compile(
 
 
 def visible(text: str, *, keep: str = "") -> str:
-    """`text` with control, format and private characters escaped, except those in `keep`."""
+    """Escape control, format and private characters in a text, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -62,41 +62,41 @@ def visible(text: str, *, keep: str = "") -> str:
 
 
 def say(console: Console, text: str, *, style: str = "", keep: str = "") -> None:
-    """Print a line unchanged: it is not wrapped, and nothing in it is markup."""
+    """Print a line without wrapping it and without reading markup in it."""
     console.print(Text(visible(text, keep=keep), style=style), soft_wrap=True)
 
 
 def plain(text: str) -> str:
-    r"""`text` on one line without markup: `<b>` is shown as `\u003cb\u003e`.
+    r"""Return a text on one line without markup: `<b>` is shown as `\u003cb\u003e`.
 
-    Prefect's older interface takes cells of a table for Markdown and the newer one does not, so
-    there is no quoting that suits both.
+    Prefect's older interface reads the cells of a table as Markdown and the newer one does not, so
+    no quoting suits both.
     """
     return _MARKUP.sub(lambda found: f"\\u{ord(found[0]):04x}", visible(text))
 
 
 def escaped(text: str) -> str:
-    """`text` on one line of Markdown that shows it as it is: `<b>` becomes `&#60;b&#62;`."""
+    """Return one line of Markdown that shows a text as it is: `<b>` becomes `&#60;b&#62;`."""
     return _MARKUP.sub(lambda found: f"&#{ord(found[0])};", visible(text))
 
 
 def shortened(name: str, most: int) -> str:
-    """At most this many letters of a name: its end, which tells paths apart."""
+    """Shorten a name to this many characters; keep its end, which distinguishes paths."""
     return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun: `1 file`, `2,400 files`."""
+    """Return a number and its noun: `1 file`, `2,400 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def option_name(field: str) -> str:
-    """The option that sets a field of a configuration: `--shard-size`."""
+    """Return the option that sets a field of a configuration: `--shard-size`."""
     return f"--{field.replace('_', '-')}"
 
 
 def count_text(number: float) -> str:
-    """Three digits and a unit: 12.3k, 1.5T."""
+    """Format a number with three digits and a unit: 12.3k, 1.5T."""
     for unit in ("", "k", "M", "G"):
         if number < 999.5:
             return f"{number:.3g}{unit}"
@@ -105,25 +105,25 @@ def count_text(number: float) -> str:
 
 
 def bytes_text(number: float) -> str:
-    """Bytes in units of 1000, as disks and networks are sold: 64.0 kB, 31.9 MB."""
+    """Format bytes in units of 1000, as disks and networks are sold: 64.0 kB, 31.9 MB."""
     return decimal(round(number))
 
 
 def duration_text(seconds: float) -> str:
-    """Hours, minutes and seconds: 0:01:30."""
+    """Format seconds as hours, minutes and seconds: 0:01:30."""
     return str(timedelta(seconds=round(seconds)))
 
 
 def time_text(seconds: float) -> str:
-    """The time that something took: 1.37 s, or from a minute on 0:01:30.
+    """Format the time that something took: 1.37 s, or 0:01:30 from one minute on.
 
-    Three digits, so that it fits a rate beside it.
+    Seconds have three digits, so that they agree with a rate beside them.
     """
     return duration_text(seconds) if seconds >= 60 else f"{seconds:.3g} s"
 
 
 def parts_text(report: "RunReport") -> str:
-    """The parts that are done: `60, 49 of them new`, or `57 of 60` if some failed."""
+    """Return the number of parts that are done: `60, 49 of them new`; `57 of 60` if some failed."""
     done = report.files_done + report.files_skipped
     of_all = "" if done == report.files else f" of {report.files:,}"
     new = f", {report.files_done:,} of them new" if report.files_skipped else ""
@@ -132,12 +132,12 @@ def parts_text(report: "RunReport") -> str:
 
 def print_problem(text: str) -> None:
     """Print a problem; the text may hold names from files of unknown origin."""
-    with suppress(OSError):  # of a full disk: the exit code says it
+    with suppress(OSError):  # such as a full disk; the exit code shows that there was an error
         say(err, f"shardmill: {text}", keep="\n")
 
 
 def show_facts(rows: Iterable[Sequence[str]], console: Console) -> None:
-    """Rows of a name, figures and perhaps a remark; the names are dim."""
+    """Print rows of a name, figures and perhaps a remark; the names are dim."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(style="dim", no_wrap=True)
     _print(table, rows, console)
@@ -146,7 +146,7 @@ def show_facts(rows: Iterable[Sequence[str]], console: Console) -> None:
 def show_table(
     rows: Sequence[Mapping[str, str]], console: Console, *, left: Sequence[str] = ()
 ) -> None:
-    """Rows by the names of their columns: words in the first and in `left`, figures in others."""
+    """Print rows, given by column name; the first column and those in `left` are aligned left."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     for number, name in enumerate(rows[0]):
         words = number == 0 or name in left
@@ -169,7 +169,7 @@ def _print(table: Table, rows: Iterable[Sequence[str]], console: Console) -> Non
 
 
 def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
-    """The settings that decide the bytes of a dataset, without defaults."""
+    """Return the settings that decide the bytes of a dataset, without those at their default."""
     tokenizer, others = spec.tokenizer, spec.model_dump(exclude_defaults=True)
     del others["tokenizer"]
     marks = {"end of text": f"{tokenizer.eot_token} is id {tokenizer.eot_id}"}
@@ -184,7 +184,7 @@ def spec_facts(spec: "DatasetSpec") -> list[tuple[str, str]]:
 
 
 def _fact(name: str, value: Any) -> str:
-    """The value of a setting: a rule as its own settings, one after another."""
+    """Format the value of a setting; a rule is a list of its own settings."""
     if isinstance(value, dict):
         return ", ".join(
             f"{each.replace('_', ' ')} {_fact(each, of)}" for each, of in value.items()
@@ -195,15 +195,15 @@ def _fact(name: str, value: Any) -> str:
 
 
 def attach_handlers() -> None:
-    """Send the log to the command's handlers; again after Prefect has set up logging."""
+    """Send the log to the command's handlers; call this again after Prefect has set up logging."""
     for logger in _LOGGERS:
-        if logger is _LOGGERS[0] or not logger.propagate:  # otherwise its parent has them
+        if logger is _LOGGERS[0] or not logger.propagate:  # else the handlers of its parent suffice
             for handler in handlers:
                 logger.addHandler(handler)
 
 
 def detach_handlers() -> None:
-    """Close the command's handlers."""
+    """Remove and close the command's handlers."""
     while handlers:
         handler = handlers.pop()
         for logger in _LOGGERS:

@@ -1,4 +1,4 @@
-"""The progress of a run on the terminal, and its summary in the end."""
+"""The progress of a run on the terminal, and its summary at the end."""
 
 import logging
 import os
@@ -30,20 +30,20 @@ from tasks.core.reporting.report import RunReport
 
 _SHOWN = 5  # sources without a document
 _LINE_SECONDS = 10.0  # between two lines, if the output is no terminal
-_CELL_SECONDS = 1.0  # the same in a notebook
+_CELL_SECONDS = 1.0  # between two updates in a notebook
 _CELL_WIDTH = 60  # characters of the bar in a notebook
-LINE_SECONDS = "SHARDMILL_LINE_SECONDS"  # environment variable that overrides it, for tests
+LINE_SECONDS = "SHARDMILL_LINE_SECONDS"  # environment variable that overrides these, for tests
 _log = logging.getLogger("shardmill")
 
 
 @contextmanager
 def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
-    """Show the progress: a bar in a terminal or notebook, otherwise a line every few seconds.
+    """Show the progress as a bar in a terminal or notebook, else as a line every few seconds.
 
-    The lines go to the log file too.
+    The lines also go to the log file.
 
     Args:
-        snapshot: gives the counters as they are now.
+        snapshot: a function that returns the current counters.
         console: the console to print to.
     """
     ended = threading.Event()
@@ -70,7 +70,7 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
         transient=True,
     )
     try:
-        with stops_held():  # in these threads for ever: only the main one is to be stopped
+        with stops_held():  # these threads never take signals, which are for the main thread
             thread.start()
             bar.start(refresh=True)
         yield
@@ -83,15 +83,18 @@ def shown(snapshot: Callable[[], Snapshot], console: Console) -> Iterator[None]:
 
 
 def _cell() -> Callable[[str], None]:
-    """A place in the output of a notebook's cell whose text is replaced by the next one."""
-    from IPython.display import display  # every notebook has it
+    """Return a function that shows a text in a notebook's cell, in place of the previous text."""
+    from IPython.display import display  # every notebook has IPython
 
     handle = display({"text/plain": ""}, raw=True, display_id=True)  # type: ignore[no-untyped-call]
     return lambda text: handle.update({"text/plain": text}, raw=True)
 
 
 def describe(now: Snapshot) -> str:
-    """One line: phase, parts, time left, tokens, rate; a narrow terminal cuts off its end."""
+    """Describe the progress in one line: phase, parts, time left, tokens, rate.
+
+    A narrow terminal cuts off the end of the line.
+    """
     if not now.parts_total:
         return now.phase
     failed = f", {now.parts_failed} failed" if now.parts_failed else ""
@@ -114,7 +117,7 @@ def _bar(now: Snapshot, width: int) -> RenderableType:
 
 
 def show_report(report: RunReport, console: Console, *, page: str | None = None) -> None:
-    """The summary of a run: what was done, what failed and why.
+    """Show the summary of a run, and the parts that failed.
 
     Args:
         report: the report of the run.
@@ -141,7 +144,7 @@ def show_report(report: RunReport, console: Console, *, page: str | None = None)
 
 
 def show_failures(report: RunReport, console: Console) -> None:
-    """Each part that failed, and why."""
+    """Show each part that failed, with the reason."""
     for failed in report.failed:
         say(console, f"FAILED {failed}", style="red")
 

@@ -34,7 +34,7 @@ _BAR = 40  # characters of the longest bar
 
 
 def show_dataset(dataset: DatasetDescription, console: Console) -> None:
-    """Configuration, counts, document lengths, parts and runs."""
+    """Show configuration, counts, document lengths, parts and runs of a dataset."""
     manifest = dataset.manifest
     _heading(console, dataset.dataset)
     show_facts(_facts(dataset), console)
@@ -79,7 +79,7 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
 
 
 def _show_near(near: NearDescription, console: Console) -> None:
-    """The near copies that people should look at."""
+    """Show the near copies that people should look at."""
     _heading(console, "largest groups of near copies, left out for one witness")
     for group in near.groups:
         say(console, f"{counted(group.documents, 'document')} for {group.witness.source_row}")
@@ -98,7 +98,7 @@ def _show_near(near: NearDescription, console: Console) -> None:
 
 
 def show_export(export: ExportDescription, console: Console) -> None:
-    """The format of an export, its dataset and its contents."""
+    """Show the format of an export, its dataset and its contents."""
     manifest = export.manifest
     identity, tokenizer = manifest.identity, manifest.tokenizer
     options = identity.options.model_dump(exclude_defaults=True)
@@ -120,7 +120,7 @@ def show_export(export: ExportDescription, console: Console) -> None:
 
 
 def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
-    """The text of samples, document by document, with the source of each."""
+    """Show the text of samples, document by document, with the source of each document."""
     for sample in samples:
         console.print()
         console.print(Rule(Text(f"{sample.split} sample {sample.sample}", style="bold")))
@@ -132,7 +132,7 @@ def show_samples(samples: Iterable[DecodedSample], console: Console) -> None:
 
 
 def _show_span(span: Excerpt, console: Console) -> None:
-    """Show the piece of a document that a sample holds."""
+    """Show the span of a document that a sample holds."""
     stop = span.first_token + span.tokens
     tokens = f"tokens {span.first_token} to {stop} of {span.document_tokens}"
     if span.begins and span.ends:
@@ -157,7 +157,7 @@ def _facts(dataset: DatasetDescription) -> Iterator[tuple[str, str]]:
     spec = manifest.spec
     yield "documents", f"{dataset.documents:,} of {counted(dataset.files, 'source file')}"
     yield "tokens", f"{manifest.tokens:,}, one end-of-text id per document among them"
-    if spec.imported is None and spec.subset is None:  # otherwise it is not known
+    if spec.imported is None and spec.subset is None:  # else the size of the text is unknown
         yield "text", bytes_text(manifest.text_bytes)
         yield "bytes per token", f"{dataset.bytes_per_token:.3f} of text, without end-of-text ids"
     yield from spec_facts(spec)
@@ -221,7 +221,7 @@ def _show_lengths(lengths: Lengths, console: Console) -> None:
 
 
 def show_findings(findings: Iterable[Finding], console: Console) -> None:
-    """Each damaged file, and its problems."""
+    """Show each damaged file with its problems."""
     for file, of_file in groupby(sorted(findings), key=lambda finding: finding.file):
         say(console, file, style="bold red")
         for finding in of_file:
@@ -229,7 +229,7 @@ def show_findings(findings: Iterable[Finding], console: Console) -> None:
 
 
 def show_verified(report: DatasetReport, console: Console) -> None:
-    """The result for a dataset, and the counts of what was compared."""
+    """Show the result for a dataset, and the numbers of compared things."""
     counts = asdict(report.checked)
     read = _read(counts.pop("files"), counts.pop("bytes"), report.seconds)
     _show(report.dataset, report.findings, read, console)
@@ -244,7 +244,7 @@ def show_verified(report: DatasetReport, console: Console) -> None:
 
 
 def show_verified_export(report: ExportReport, console: Console) -> None:
-    """The result for an export."""
+    """Show the result for an export."""
     compared = (
         f"not compared: {report.not_compared}"
         if report.not_compared
@@ -256,7 +256,7 @@ def show_verified_export(report: ExportReport, console: Console) -> None:
 
 
 def show_compared(compared: CopyReport, console: Console) -> None:
-    """The result for a copy."""
+    """Show the result for a copy."""
     read = _read(compared.files, compared.bytes, compared.seconds)
     read += f", compared with the hashes of {compared.original}"
     _show(compared.copy, compared.findings, read, console, sound="the same")
@@ -265,7 +265,7 @@ def show_compared(compared: CopyReport, console: Console) -> None:
 def _show(
     name: str, findings: Sequence[Finding], read: str, console: Console, sound: str = "sound"
 ) -> None:
-    """The findings, the verdict, and what was read."""
+    """Show the findings, the verdict, and the size and time of the check."""
     show_findings(findings, console)
     files = len({finding.file for finding in findings})
     wrong = f"{counted(len(findings), 'finding')} in {counted(files, 'file')}"

@@ -19,11 +19,11 @@ from streaming_ext.text.look import shortened
 from tasks.core.estimate.estimate import Bench, Estimate, Quantity
 from tasks.core.shard.run_plan import RunPlan
 
-_SHOWN = 10  # parts, unless all are wanted
+_SHOWN = 10  # parts, unless all are requested
 
 
 def show_estimate(found: Estimate, console: Console) -> None:
-    """Show what would be made, then what it would take."""
+    """Show the estimated output, then the resources for making it."""
     cost, per_token = found.cost, found.bytes_per_token
     origin = "as given, like the sample's" if found.scaled else "listed"
     made = [
@@ -65,7 +65,7 @@ def show_estimate(found: Estimate, console: Console) -> None:
 
 
 def show_bench(found: Bench, console: Console) -> None:
-    """Show in a line how this machine tokenizes some files."""
+    """Show in one line how this machine tokenizes some files."""
     text = bytes_text(found.text_bytes)
     ids = f"ids of the reference itself on {text}"
     if found.compared_bytes:
@@ -96,7 +96,7 @@ def _error(quantity: Quantity) -> str:
 
 
 def dry_run_facts(plan: RunPlan, output: Storage) -> dict[str, Any]:
-    """The plan of a run, for JSON."""
+    """Return the plan of a run, for JSON."""
     todo = [plan.parts[part] for part in plan.todo]
     return {
         "output": str(output),
