@@ -43,7 +43,7 @@ def stop_by_signals() -> None:
         if number == signal.SIGHUP:
             for stream in terminals:  # every write to a closed terminal is an error
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
-        # A variable would be a cycle: the traceback keeps this frame, the frame the exception.
+        # A variable would make a cycle: the traceback holds this frame, which holds the exception.
         raise _repeated(Stopped(number))
 
     for number in STOPS:

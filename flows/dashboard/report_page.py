@@ -1,4 +1,4 @@
-"""The report of a run for people: one self-contained page, which is also a Prefect artifact.
+"""The report of a run for people, as one self-contained page and as a Prefect artifact.
 
 A colour has the same meaning in all pictures.
 """

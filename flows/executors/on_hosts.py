@@ -74,7 +74,7 @@ class Partition:
         sign: the latest sign of life of this attempt.
         ended: True if nothing is left to do.
         refused: the reason why the host of this attempt cannot work, with its name.
-        silence: the time since the guest of this attempt was last heard.
+        silence: a measure of how long the guest of this attempt has been silent.
     """
 
     def __init__(self, number: int, parts: Sequence[int], now: float) -> None:

@@ -92,7 +92,7 @@ def ending_early(progress: RunProgress) -> Iterator[None]:
         if deployment.id or isinstance(error, Exception):
             raise
         handled()
-        # New exceptions have no traceback. A caller in Python gets the usual one of Ctrl+C.
+        # New exceptions have no traceback. After Ctrl+C a caller in Python gets the usual one.
         interrupted = isinstance(error, KeyboardInterrupt)
         number = error.number if isinstance(error, Stopped) else signal.SIGTERM
         progress.stopped_by = KeyboardInterrupt() if interrupted else Stopped(number)

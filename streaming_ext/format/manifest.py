@@ -99,7 +99,7 @@ class MergedDataset(Value):
     Attributes:
         manifest: content hash of its manifest.
         parts: the number of its parts.
-        spec: its specification.
+        spec: the specification of the dataset.
         node_partition: see `Manifest`.
     """
 
@@ -154,7 +154,7 @@ class Generation(Value):
     Attributes:
         manifest: the older manifest, which lies beside the newer one.
         parts: the number of its parts.
-        splits: its splits.
+        splits: the splits of the dataset.
         shuffled: see `Manifest`.
     """
 

@@ -185,7 +185,7 @@ def _cut_out(raw: Bytes, starts: Ints, width: int) -> Bytes:
 
 
 _LOOKED_AT = 2**12  # ids
-_FEWEST = 64  # ids: no real text of this length has a 0 as every other id
+_FEWEST = 64  # ids; no real text of this length has a 0 at every other position
 _MOST_BITS = 64
 
 

@@ -1,7 +1,7 @@
 """The index of MDS shards, checked before anything in it is trusted.
 
-Names must stay below the split's folder, sizes must agree with each other, and shards must hold
-nothing but a flat array of token ids, or be rewritten as one.
+Names must stay below the split's folder, and sizes must agree with each other. Nothing but a flat
+array of token ids is ever unpacked.
 """
 
 from collections.abc import Callable

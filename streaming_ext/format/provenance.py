@@ -284,7 +284,7 @@ class SourceRows:
         return cls([(each.identity.url, each.span[0] if each.span else 0) for each in sources])
 
     def numbered(self, rows: Ints, sources: Ints) -> tuple[Ints, Ints]:
-        """Find each document's file, an index of `files`, and its row there: (documents,) each.
+        """Find the index in `files` of each document's file, and its row there: (documents,) each.
 
         Args:
             rows: the row of each document in the part, or in its source if the dataset is shuffled.

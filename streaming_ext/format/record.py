@@ -258,8 +258,8 @@ class PartRecord(PartCounts, Sealed):
         duplicate_tokens: the number of their tokens, with one end-of-text id each.
         duplicates: the file that lists them, if copies are looked for.
         unchosen_documents: the number of rows that a subset leaves out without listing them,
-            including copies that its dataset left out. `text_bytes` of a subset is 0, because the
-            bytes of the texts that stay are unknown.
+            including copies that the original dataset left out. `text_bytes` of a subset is 0,
+            because the bytes of the texts that stay are unknown.
     """
 
     documents: FileRecord

@@ -41,7 +41,7 @@ def refuse_newer(value: object, known: int, *, what: str) -> None:
 
 
 def refuse_newer_json(data: bytes, field: str, known: int, *, what: str) -> None:
-    """Do the same as `refuse_newer` for a field of a JSON object; anything else passes."""
+    """Refuse a newer version in a field of a JSON object; see `refuse_newer`. All else passes."""
     with suppress(ValueError, RecursionError, AttributeError):
         refuse_newer(json.loads(data).get(field), known, what=what)
 

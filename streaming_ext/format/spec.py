@@ -38,8 +38,8 @@ class ImportedIds(Value):
     Attributes:
         set_format: name of the format of all files.
         dtype: type of an id in files that do not state it; None for the usual type.
-        holdout_by: the input of the hash that decides the holdout: a document's ids, as four bytes
-            each.
+        holdout_by: the input of the hash that chooses the holdout: a document's ids, four bytes per
+            id.
     """
 
     set_format: TokenSetName

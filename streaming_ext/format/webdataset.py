@@ -74,7 +74,7 @@ class WebdatasetFormat(MdsFormat):
         return num_samples * self.stride + len(END)
 
     def header(self, num_samples: int) -> bytes:
-        """Return nothing: a tar begins with its first member."""
+        """Return no bytes, since a tar begins with its first member."""
         return b""
 
     def content(self, raw: memoryview, *, prefix: str, first: int) -> bytes:

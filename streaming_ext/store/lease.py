@@ -105,7 +105,7 @@ class Lease:
 
         Raises:
             UsageError: another run is at work.
-            StorageError: for `LEASE_SECONDS` the store did not behave as it answered.
+            StorageError: the lock could not be taken for `LEASE_SECONDS`, though nobody held it.
         """
         tried_since: float | None = None
         while True:

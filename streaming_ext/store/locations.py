@@ -48,7 +48,7 @@ def require_possible_name(text: str) -> None:
 
 
 def require_writable_name(text: str) -> None:
-    """Refuse a path as `require_possible_name` does, also if the name of its folder is impossible.
+    """Refuse a path if its name or its folder's is impossible; see `require_possible_name`.
 
     Args:
         text: a path, or a URL.

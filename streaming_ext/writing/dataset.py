@@ -106,7 +106,7 @@ class DatasetMaker:
         todo = deque(self._parts)
 
         def work(thread: int) -> None:
-            # Each thread has its own engine, because the engine's cache of words is not shared.
+            # One engine per thread: its cache of words belongs to the thread that uses it.
             engine = choose_engine(self._tokenizer, engine=self._engine)
             if is_first and thread == 0:
                 for line in filter(None, (self._tokenizer.note, in_words(engine))):

@@ -198,7 +198,7 @@ class EvaluationTexts:
             texts: the texts of the documents, without nulls.
             encoded: the ids of the documents.
         """
-        # Long texts are always searched, because they are cut, maybe in a word, before hashing.
+        # Long texts are always suspects, because they are cut, maybe in a word, before hashing.
         found: Flags = np.diff(text_buffers(texts)[1]) > SEGMENT
         for start, end in cut_by_bytes(texts, _BLOCK_BYTES):
             if found[start:end].all():

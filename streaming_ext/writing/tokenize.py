@@ -286,7 +286,7 @@ def _suspects(
     texts: pa.LargeStringArray,
     encoded: Encoded,
 ) -> Flags:
-    """Find the documents of a batch that may hold an n-gram, as far as their ids show."""
+    """Find the documents of a batch that may hold an n-gram: all whose ids do not exclude it."""
     suspects = np.ones(len(new), np.bool_)
     if engine.words is not None:
         suspects[new] = evaluation.suspects(engine.words, texts, encoded)
