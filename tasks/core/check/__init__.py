@@ -1,1 +1,1 @@
-"""Checks and describes what is published: `verify` and `inspect`."""
+"""Checks and descriptions of published datasets and exports: `verify`, `inspect` and others."""

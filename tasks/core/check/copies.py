@@ -1,4 +1,4 @@
-"""Lists of the documents that were left out as copies, and hashes of those that stayed."""
+"""The checks of copies: lists of documents that were left out, and hashes of others."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -36,9 +36,10 @@ class Copies:
     """The copies that a part left out.
 
     Attributes:
-        of_sources: documents and copies that the part lists of each source of a shuffled dataset.
-        firsts: the first copies, as `codes`, each once.
-        documents: a number for the set of all documents of the part; see `summed`.
+        of_sources: the number of documents and copies that the part lists from each source, if the
+            dataset is shuffled.
+        firsts: the `codes` of the first copies, each once.
+        documents: a checksum of the set of documents of the part; see `summed`.
     """
 
     of_sources: Ints
@@ -48,7 +49,7 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class KeptHashes:
-    """Hashes or sketches that are kept of the texts of some documents.
+    """The kept hashes or sketches of the texts of some documents.
 
     Attributes:
         codes: the codes of the documents, ascending, each once: (documents,).
@@ -60,9 +61,9 @@ class KeptHashes:
 
     @classmethod
     def read(cls, manifest: Manifest, files: DatasetFiles, wanted: Ints) -> Self:
-        """Return the hashes of the wanted documents, which are sound; `wanted` are `codes`.
+        """Read the hashes of the wanted documents, which are sound; `wanted` are `codes`.
 
-        A subset keeps no sketches: they are made again from its ids.
+        A subset keeps no sketches, so they are made again from its ids.
         """
         known: list[tuple[Ints, npt.NDArray[Any]]] = []
         if manifest.spec.subset is not None and (rule := manifest.spec.listed_near) is not None:
@@ -96,17 +97,17 @@ class KeptHashes:
 
 
 def shown(code: int) -> str:
-    """Return the document that has this number, in words."""
+    """Return the document with this code, in words."""
     return f"row {code & (2**ROW_BITS - 1)} of part or source {code >> ROW_BITS}"
 
 
 def summed(documents: Ints) -> int:
-    """A number for a set of documents: those of disjoint sets add up to that of all, mod 2^64."""
+    """Return a checksum of a set of documents; checksums of disjoint sets add up, mod 2^64."""
     return int(document_keys(0, documents, documents).sum(dtype=np.uint64))
 
 
 def exist(groups: Ints, rows: Ints, most: Sequence[int]) -> Flags:
-    """Return whether these rows of parts or sources exist, (rows,); `most` are the rows of each."""
+    """Flag the rows that exist, (rows,); `most` are the numbers of rows of the parts or sources."""
     known = (groups >= 0) & (groups < len(most)) & (rows >= 0)
     found: Flags = known & (rows < np.array(most, np.int64)[np.where(known, groups, 0)])
     return found
@@ -115,7 +116,7 @@ def exist(groups: Ints, rows: Ints, most: Sequence[int]) -> Flags:
 def _digests(
     manifest: Manifest, files: DatasetFiles, file: FileRecord, most: int
 ) -> Digests | KeptSketches:
-    """Return the hashes or sketches in a file, at most this many.
+    """Read the hashes or sketches in a file, at most `most`.
 
     Raises:
         CorruptDatasetError: the file is damaged.
@@ -133,12 +134,12 @@ def _digests(
 
 
 def _is_in_order(kept: Digests | KeptSketches, near: NearRule | None, number: int, of: int) -> bool:
-    """Return whether the documents of file `number` of some are those of its range, in order."""
+    """Return whether file `number` of `of` holds documents of its range only, in order."""
     if isinstance(kept, Digests):
         start, end = key_range(number, of)
         keys, orders = kept.high, first_ones(kept.high, kept.low)
     else:
-        assert near is not None  # noqa: S101  (that is what sketches are of)
+        assert near is not None  # noqa: S101  (only near copies have sketches)
         start, end = key_range(number, of * (1 + near.bands))
         keys = sketch_keys(kept.sketches, near)[0]
         orders = np.lexsort((codes(kept.groups, kept.rows), keys)), np.arange(len(keys))
@@ -155,7 +156,7 @@ def check_copies(
     Args:
         record: the record of the part.
         listed: the documents of the part.
-        dataset: the dataset that it belongs to.
+        dataset: the dataset of the part.
         out: gets the findings.
 
     Returns:
@@ -229,7 +230,7 @@ def check_digests(
     parts: Sequence[Copies],
     out: Outcome,
 ) -> None:
-    """Check the kept hashes of texts: of exactly the documents.
+    """Check that the kept hashes of texts are those of exactly the documents.
 
     Args:
         manifest: the manifest of the dataset.

@@ -1,4 +1,4 @@
-"""A dataset as text: what chosen samples hold, and the documents that hold some words."""
+"""A dataset as text: the contents of samples, and a search for documents."""
 
 import codecs
 from collections.abc import Iterator, Sequence
@@ -28,22 +28,22 @@ from tasks.core.reading.documents import (
     read_shard,
 )
 
-_THREADS = 4  # of a search: a shard unpacked and its text each
+_THREADS = 4  # per search: each holds an unpacked shard and its text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Excerpt:
-    """The piece of one document that a sample holds.
+    """The segment of a document that a sample holds.
 
     Attributes:
-        text: bytes that are not UTF-8 are replaced; a character cut by the edge of the sample is
-            left out.
-        tokens: ids of the document in the sample, without the end-of-text id.
+        text: the text; bytes that are not UTF-8 are replaced, and a character that the edge of the
+            sample cuts is left out.
+        tokens: the number of the document's ids in the sample, without the end-of-text id.
         begins, ends: True if the document's first token, or its end-of-text id, is in the sample.
-        first_token: position in the document of the first token.
-        document_tokens: ids of the whole document, without the end-of-text id.
-        part: the part that holds the document.
-        source_row: the row of a source file that the document is.
+        first_token: the position in the document of the first token.
+        document_tokens: the number of ids of the whole document, without the end-of-text id.
+        part: the number of the part that holds the document.
+        source_row: the row of a source file that became the document.
     """
 
     text: str
@@ -58,7 +58,7 @@ class Excerpt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodedSample:
-    """One sample; `shard` is its file, relative to the dataset's root."""
+    """A sample as text; `shard` is its file, relative to the dataset's root."""
 
     split: Split
     sample: int
@@ -77,7 +77,7 @@ def decode_samples(
         storage: the storage of the dataset.
         split: the split of the samples.
         samples: the numbers of the samples.
-        generation: the wanted generation; see `open_dataset`.
+        generation: the requested generation; see `open_dataset`.
 
     Raises:
         UsageError: there is no such split or sample.
@@ -94,7 +94,7 @@ def decode_samples(
     index = index_file(split, manifest.splits[split].index, files.sizes)
     with naming(files, index.path):
         table = manifest.spec.shard_format.table(files.read(index), where=index.path)
-        # ends: (shards,), samples up to and with each
+        # ends: (shards,), the number of samples up to the end of each shard
         ends, parts = np.cumsum(table.samples), [int(n.partition("/")[0]) for n in table.raw_names]
         wanted = np.unique(np.array(samples, np.int64)).tolist()
         shards = np.searchsorted(ends, wanted, side="right").tolist()
@@ -120,13 +120,20 @@ class _Part:
         self._files, self._record = opened.files, opened.record
         own, self._source_rows = opened.listed(split), opened.source_rows()
         self._rows, self._sources = own["row"].to_numpy(), own["source"].to_numpy()
-        # ends: (documents,), after the end-of-text id of each in the stream of the split
+        # ends: (documents,), the positions in the stream of the split after each end-of-text id
         self._ends = np.cumsum(own["tokens"].to_numpy() + 1)
         self._starts = self._ends - own["tokens"].to_numpy() - 1
         self._read: tuple[int, TokenArray] | None = None
 
     def decode(self, sample: int, number: int, in_shard: int, in_part: int) -> DecodedSample:
-        """Decode a sample: of the shard of a number in the part, by its number there and here."""
+        """Decode a sample.
+
+        Args:
+            sample: the number of the sample in the split.
+            number: the number of its shard in the part.
+            in_shard: the number of the sample in the shard.
+            in_part: the number of the sample in the part.
+        """
         shards = self._record.splits[self._split].shards
         with naming(self._files, index_path(self._split)):
             path = f"{self._split}/{shards[number].name}"
@@ -137,7 +144,7 @@ class _Part:
             ids = self._read[1][in_shard]
         first, after = in_part * len(ids), (in_part + 1) * len(ids)
         inside = np.flatnonzero((self._starts < after) & (self._ends > first))
-        # ends of documents, and padding after the last one
+        # expected: the positions of end-of-text ids in the sample; padding: those after the last
         expected = self._ends[inside] - 1 - first
         padding = np.arange(int(expected[-1]) + 1 if len(inside) else 0, len(ids))
         found = np.flatnonzero(ids == self._record.spec.tokenizer.eot_id)
@@ -154,7 +161,7 @@ class _Part:
         )
 
     def _excerpts(self, documents: list[int], ids: Ids, first: int) -> Iterator[Excerpt]:
-        """The pieces of some documents in a sample whose ids begin at `first` of the stream."""
+        """Yield the excerpts of documents in a sample, which begins at `first` in the stream."""
         for document in documents:
             start, end = int(self._starts[document]) - first, int(self._ends[document]) - 1 - first
             own = ids[max(start, 0) : end].tolist()
@@ -163,7 +170,7 @@ class _Part:
             try:
                 data = self._tokenizer.decode_bytes(own[begins:])
                 text = decode_cut(data, cut_start=start < 0, cut_end=end >= len(ids))
-            except Exception as error:  # noqa: BLE001 - libraries raise anything on ids of no token
+            except Exception as error:  # noqa: BLE001 - libraries raise anything for unknown ids
                 text = f"(ids that cannot be decoded: {one_line(error)})"
             yield Excerpt(
                 text=text,
@@ -178,7 +185,7 @@ class _Part:
 
 
 def decode_cut(data: bytes, *, cut_start: bool, cut_end: bool) -> str:
-    """UTF-8 to text, without the character that is cut at an edge where the text continues."""
+    """Decode UTF-8, without a character that is cut at an edge where the text continues."""
     if cut_start:
         data = data[:3].lstrip(bytes(range(0x80, 0xC0))) + data[3:]
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -188,16 +195,16 @@ def decode_cut(data: bytes, *, cut_start: bool, cut_end: bool) -> str:
 def find_documents(
     storage: Storage, split: Split, text: str, *, is_all: bool, generation: str | None = None
 ) -> Iterator[SourceRow]:
-    """Yield the documents of a split that hold some words, or have the ids of a text, in order.
+    """Find the documents of a split that hold some words, or that have the ids of a text, in order.
 
-    All shards of the split are read.
+    This reads all shards of the split.
 
     Args:
         storage: the storage of the dataset.
         split: the split to search.
-        text: the words, letter by letter; with `is_all` the text of the document.
-        is_all: the text is all of the document.
-        generation: the wanted generation of an extended dataset; see `DatasetFiles`.
+        text: the exact words; with `is_all`, the whole text of the document.
+        is_all: True if `text` is the whole text of the document.
+        generation: the requested generation; see `DatasetFiles`.
 
     Raises:
         UsageError: there are no words, or there is no such split.
@@ -214,14 +221,15 @@ def find_documents(
     begins = tokenizer.bos_id is not None
 
     def matching(documents: DocumentBlock) -> Iterator[int]:
-        """Numbers of the documents of a block."""
+        """Yield the numbers of the matching documents of a block."""
         stream, ends = documents.stream, documents.ends - 1
         if is_all:
             for number in np.flatnonzero(documents.lengths == begins + len(ids) + 1).tolist():
                 if np.array_equal(stream[ends[number] - len(ids) : ends[number]], ids):
                     yield number
             return
-        # Most blocks hold none. Ids of other tokenizers depend on their neighbours as text.
+        # Most blocks hold no match. Other tokenizers decode an id by its neighbours, so a block
+        # as a whole may give another text.
         if tokenizer.kind == "tiktoken" and words not in tokenizer.decode_bytes(stream.tolist()):
             return
         for number, found in enumerate(documents.texts(tokenizer)):

@@ -1,9 +1,9 @@
-"""`--deep`: some parts, or sources of a shuffled dataset, made again by the reference and compared.
+"""`--deep`: it makes parts, or sources of a shuffled dataset, again by the reference, and compares.
 
-A part that is made again has a record with the same hash, and then nothing else is compared. If it
-has another one, which may be due to other versions of libraries, documents are compared one by one
-to name the first that differ. So are those of parts that left documents out, as copies or for a
-subset, and of sources of a shuffled dataset, whose documents lie in all parts.
+If the record of a part that is made again is the same, nothing else is compared. If it differs,
+perhaps due to other versions of libraries, documents are compared one by one, to name the first
+that differ. Documents are also compared one by one in parts that left some out, as copies or for a
+subset, and in sources of a shuffled dataset, whose documents lie in all parts.
 """
 
 import random
@@ -63,7 +63,7 @@ from tasks.core.shuffle.sort import sketched
 
 
 def draw(dataset: Opened, manifest: Manifest, documents: int, seed: int) -> list[int]:
-    """Numbers of parts, or of sources of a shuffled dataset, that have this many documents."""
+    """Draw parts, or sources of a shuffled dataset, with at least this many documents in total."""
     if dataset.tokenizer is None:
         return []
     counts = {source: held.documents for source, held in enumerate(dataset.sources)}
@@ -84,7 +84,7 @@ def compare_with_sources(
     progress: Progress,
     workers: int,
 ) -> None:
-    """Make parts again by the reference, or sources of a shuffled dataset, and compare the result.
+    """Make parts, or sources of a shuffled dataset, again by the reference, and compare them.
 
     Args:
         numbers: the numbers of the parts or sources.
@@ -92,7 +92,7 @@ def compare_with_sources(
         manifest: the manifest of the dataset.
         out: gets the findings.
         progress: gets the bytes of sources.
-        workers: number of threads.
+        workers: the number of threads.
     """
 
     def held_in(record: PartRecord) -> pa.Table:
@@ -128,15 +128,15 @@ def _spans(dataset: Opened, number: int) -> tuple[SpanRecord, ...]:
 
 
 def _size(spans: Sequence[SpanRecord]) -> int:
-    """Return the bytes of some spans."""
+    """Return the size of some spans, in bytes."""
     sizes = (each.span or (0, each.source.size) for each in spans)
     return sum(end - begin for begin, end in sizes)
 
 
 def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints) -> pa.Table:
-    """Return the documents that a part lists of some sources, or of itself, and the copies.
+    """Return the documents of some sources, or of itself, that a part lists, and the copies.
 
-    A copy has no hash of its ids, but the code of its `first` copy.
+    A copy has the code of its `first` copy in place of a hash of its ids.
     """
     part = PartOfDataset(dataset.files.storage, manifest, record.part)
     listed = listed_documents(part.files, record, values=True)
@@ -162,12 +162,12 @@ def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints)
 
 
 def _hashes_of_ids(stream: Ids, ends: Ints, chosen: npt.NDArray[np.bool_] | None = None) -> Keys:
-    """Return the hash of the ids of each document, or of chosen ones, (documents,).
+    """Return the hash of the ids of each document, or of each chosen one, (documents,).
 
     Args:
-        stream: ids, with an end-of-text id after each document, (tokens,).
+        stream: the ids, with an end-of-text id after each document, (tokens,).
         ends: the end of each document in the stream, (documents,).
-        chosen: the wanted documents; others get 0, (documents,).
+        chosen: the flags of the wanted documents, (documents,); others get 0.
     """
     stream, begins = stream.astype("<u4", copy=False), np.append(0, ends[:-1])
     hashes = np.zeros(len(ends), np.uint64)
@@ -178,19 +178,19 @@ def _hashes_of_ids(stream: Ids, ends: Ints, chosen: npt.NDArray[np.bool_] | None
 
 
 class _Comparison:
-    """Makes a part or a source again with the code that makes parts, and compares the result.
+    """The comparison of a part or a source with what the code that makes parts makes of it now.
 
     Args:
         dataset: the dataset.
         manifest: the manifest of the dataset.
         number: the number of the part or source.
-        held: documents and copies that the dataset holds, of this and other numbers, if the hash
-            of a record cannot tell that it is the same.
-        hashes: hashes of texts, if copies were left out.
+        held: the documents and copies that the dataset holds, of this and other numbers; None if
+            a part may be compared by its record.
+        hashes: the hashes of texts, if copies were left out.
 
     Attributes:
         out: gets the findings.
-        spans: the spans of source files.
+        spans: the spans of the source files.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class _Comparison:
         self._made: list[pa.Table] = []
 
     def run(self, progress: Progress) -> None:
-        """Make it again and compare.
+        """Make the part or source again, and compare it.
 
         Raises:
             ShardmillError, OSError: a source is missing, changed, damaged or cannot be read.
@@ -250,7 +250,7 @@ class _Comparison:
             self._compare_documents(counts)
 
     def _take(self, tokens: Tokens) -> None:
-        """Note the documents of a batch, and put them into shards if these are compared."""
+        """Note the documents of a batch; pack them into shards if the record is compared."""
         if self._files is not None:
             self._files.add(tokens)
         made: dict[str, Any] = {
@@ -271,7 +271,7 @@ class _Comparison:
         self._made.append(pa.table(made))
 
     def _has_same_hash(self, record: PartRecord, counts: Counts, folder: Path) -> bool:
-        """Return whether the record of the part that was made again has the same bytes."""
+        """Return whether the record of the part has the same bytes when it is made again."""
         if self._files is None:
             return False
         made = _counts_of(record, counts)
@@ -281,10 +281,10 @@ class _Comparison:
         return to_json(record.model_copy(update=made)) == to_json(record)
 
     def _compare_documents(self, counts: Counts) -> None:
-        """Compare document by document, and what is counted."""
+        """Compare document by document, and then the counts."""
         held, record, spec = self._held, self._record, self._spec
         if held is None:
-            assert record is not None  # noqa: S101  (a source has all that is held of it)
+            assert record is not None  # noqa: S101  (`held` is given for sources)
             held = _held(self._dataset, self._manifest, record, np.array([self._number]))
         held = held.filter(pc.equal(held["source"], self._number)).sort_by("row")
         none = held.slice(0, 0).append_column("text_bytes", pa.array([], pa.int64()))
@@ -314,7 +314,7 @@ class _Comparison:
             self.out.found(self._counted_in, words)
 
     def _compare(self, name: str, held: pa.Table, made: pa.Table) -> None:
-        """Compare a column of documents with what was made again."""
+        """Compare a column of the documents."""
         columns = [table[name].combine_chunks() for table in (held, made)]
         if columns[0].equals(columns[1]):
             return
@@ -327,7 +327,7 @@ class _Comparison:
             self.out.found(documents_path(part), words, kind=name)
 
     def _compare_texts(self, known: KeptHashes, held: pa.Table, made: pa.Table) -> None:
-        """Compare hashes of texts with those that are kept, a copy's with those of its first."""
+        """Compare hashes of texts with the kept ones; those of copies with their first copies'."""
         rows, is_copy = held["row"].to_numpy(), held["first"].is_valid().to_numpy()
         own = codes(np.full(len(rows), self._number), rows)
         firsts = np.where(is_copy, held["first"].fill_null(0).to_numpy(), own)
@@ -350,13 +350,13 @@ class _Comparison:
         self.out.count(compared=len(rows))
 
     def _local(self, source_span: SpanRecord, folder: Path) -> tuple[SourceSpan, Path]:
-        """Return the bytes that a span was made from; remote ones are fetched.
+        """Locate the file of a span, and fetch it if it is remote; return the span and the path.
 
         Raises:
             CorruptDatasetError: the source holds other bytes now.
         """
         source, options = source_span.source, self._spec.read_options
-        # The version of a source of a shuffled dataset is that of the complete file.
+        # In a shuffled dataset, the version of a source is that of the complete file.
         span = source_span.span if self._spec.shuffle is None else None
         path = Path(source.url)
         if not is_remote(source.url):
@@ -376,15 +376,15 @@ class _Comparison:
 def _counts_of(
     record: PartRecord, made: Counts, *, left_out: int = 0, copied_bytes: int = 0
 ) -> dict[str, Any]:
-    """Return the counts of a record as they were made again.
+    """Return the counts of a record, made again.
 
     Args:
         record: the record.
-        made: the counts.
-        left_out: documents that the part does not list.
-        copied_bytes: bytes of texts that it left out as copies.
+        made: the counts of the documents that were made again.
+        left_out: the number of documents that the part does not list.
+        copied_bytes: the bytes of texts that the part left out as copies.
     """
-    listed = {(one.file, one.row): one for one in record.bad_listed}  # words may change
+    listed = {(one.file, one.row): one for one in record.bad_listed}  # messages may change
     counts: dict[str, Any] = {
         "rows": made.rows,
         "null_documents": made.null_documents,

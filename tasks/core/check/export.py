@@ -1,8 +1,8 @@
-"""Checking exports and copies: every byte against its hash, and an export against its dataset.
+"""The checks of exports and copies: every byte against its hash, and an export against its dataset.
 
-For an export, the documents of the dataset go through the format once more, and the hashes of the
-result are compared with those of the files: if they agree, the export holds the same ids, document
-for document.
+To check an export, the documents of the dataset are exported again, and the hashes of the result
+are compared with the recorded ones. If they agree, the export holds the same ids, document for
+document.
 """
 
 import time
@@ -49,9 +49,9 @@ class ExportReport(Report):
     Attributes:
         export: the export that was checked.
         dataset: the dataset that it was made from.
-        not_compared: why it was not compared with the dataset; empty if it was.
-        files, bytes: the amounts of the export that were read.
-        documents, tokens: the amounts of the dataset that were compared.
+        not_compared: the reason why it was not compared with the dataset; empty if it was.
+        files, bytes: the files and bytes of the export that were read.
+        documents, tokens: the documents and tokens of the dataset that were compared.
     """
 
     export: str
@@ -65,7 +65,7 @@ class ExportReport(Report):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CopyReport(Report):
-    """The result of comparing a copy with its original; `files` and `bytes` were read."""
+    """The result of comparing a copy with its original; `files` and `bytes` count what was read."""
 
     original: str
     copy: str
@@ -85,12 +85,12 @@ def check_spans(
     """Check that a storage holds some files and no others, byte for byte.
 
     Args:
-        storage: is read.
+        storage: the storage to check.
         spans: all bytes of the files.
-        known: paths of further files.
+        known: the paths of other files that may be there.
         out: gets the findings.
         progress: gets the bytes that are read.
-        workers: threads.
+        workers: the number of threads.
     """
     wanted = file_sizes(spans)
     for path, size in all_sizes(storage).items():
@@ -122,14 +122,14 @@ def compare_copy(
     """Read every byte of a copy; each fault becomes a finding.
 
     Args:
-        original: whose metadata list what there should be; its other files are not read.
-        copy: is read.
-        workers: threads.
-        on_progress: called with the bytes that are done and all bytes.
+        original: the original; only its metadata are read.
+        copy: the copy to check.
+        workers: the number of threads.
+        on_progress: a function that is called with the bytes done and all bytes.
 
     Raises:
-        NotADatasetError: one of the two is no published dataset or export.
-        CorruptDatasetError: metadata of the original are damaged.
+        NotADatasetError: one of the two is not a published dataset or export.
+        CorruptDatasetError: the metadata of the original are damaged.
     """
     began, out, progress = time.monotonic(), Outcome(), Progress(on_progress)
     contents = contents_of(original)
@@ -164,8 +164,8 @@ def verify_export(
 
     Args:
         storage: the storage of the export.
-        workers: threads; each holds one shard of the dataset at a time.
-        on_progress: called with the bytes that are done and all bytes.
+        workers: the number of threads; each holds one shard of the dataset at a time.
+        on_progress: a function that is called with the bytes done and all bytes.
 
     Raises:
         NotADatasetError: there is no published export.
@@ -197,7 +197,7 @@ def verify_export(
 
 
 def _records(storage: Storage, manifest: ExportManifest, out: Outcome) -> dict[int, ExportRecord]:
-    """Return the records that are as listed, by part in order."""
+    """Read the records that are as listed; return them by part, in order."""
     files, records = DatasetFiles(storage, all_sizes(storage)), {}
     for part, listed in enumerate(manifest.records):
         with out.about(listed.path):
@@ -217,7 +217,7 @@ def _compare(
     progress: Progress,
     workers: int,
 ) -> str:
-    """Compare an export with its dataset; returns why it cannot be compared, if so."""
+    """Compare an export with its dataset; return the reason if that is impossible, else ""."""
     identity, where = manifest.identity, manifest.dataset
     is_whole = len(records) == len(manifest.records)
     try:
@@ -237,7 +237,7 @@ def _compare(
         return "it cannot be opened, or is another dataset"
 
     def compare(record: ExportRecord) -> Outcome:
-        """Make a part again, and compare the result."""
+        """Export a part again, and compare the result."""
         found, own = Outcome(), positions[record.part]
         with found.about(where):
             part = PartOfDataset(storage, dataset, record.part)

@@ -1,4 +1,4 @@
-"""The result of a check: findings that name their file, what was read, and the progress."""
+"""The result of a check: findings that name their file, counts of what was read, and progress."""
 
 import threading
 from collections import Counter
@@ -19,17 +19,17 @@ from streaming_ext.base.errors import (
 from streaming_ext.base.plain_faults import plain_faults
 from streaming_ext.format.schema import differing
 
-_MOST_OF_A_KIND = 3  # findings of one file
+_MOST_OF_A_KIND = 3  # findings per file
 _MOST_SHOWN = 3  # values that differ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Finding:
-    """One thing that is wrong.
+    """One fault.
 
     Attributes:
-        file: path relative to the dataset's root, or the URL of a source file.
-        problem: the words for what was expected and what was found.
+        file: the path relative to the dataset's root, or the URL of a source file.
+        problem: the difference between the expected and the actual state, in words.
     """
 
     file: str
@@ -44,17 +44,17 @@ class Checked:
     """The amounts that were read and compared.
 
     Attributes:
-        files: number of files of the dataset that were read completely and hashed.
-        bytes: their sizes on storage.
-        shards, samples, tokens, documents: whose ids were read, without padding.
-        duplicates: left out of the dataset as copies.
-        compared: texts of sources that were compared with all others, with `--deep`.
-        bad_documents: left out of the dataset because they cannot be read.
-        sources: source files that were read again, with `--deep`.
-        unchecked: those of them whose bytes were not checked: their store offers no hash.
-        source_rows: rows of those, each hashed to find its split.
-        retokenized: documents tokenized again by the reference and compared id by id.
-        retokenized_tokens: their ids.
+        files: the number of files of the dataset that were read completely and hashed.
+        bytes: the size of these files on storage.
+        shards, samples, tokens, documents: the amounts whose ids were read, without padding.
+        duplicates: the documents left out of the dataset as copies.
+        compared: the texts of sources whose hashes were compared, with `--deep`.
+        bad_documents: the documents left out of the dataset because they cannot be read.
+        sources: the source files that were read again, with `--deep`.
+        unchecked: the source files whose bytes were not checked, as their store offers no hash.
+        source_rows: the rows of the source files, each hashed to find its split.
+        retokenized: the documents tokenized again by the reference and compared id by id.
+        retokenized_tokens: the ids of these documents.
     """
 
     files: int = 0
@@ -75,7 +75,7 @@ class Checked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
-    """The result of a check, which took `seconds`; no findings if nothing is wrong."""
+    """The result of a check, which took `seconds`; without findings if nothing is wrong."""
 
     findings: tuple[Finding, ...]
     seconds: float
@@ -92,10 +92,10 @@ class DatasetReport(Report):
 
     Attributes:
         dataset: the dataset that was checked.
-        parts: number of parts of the dataset.
+        parts: the number of parts of the dataset.
         checked: the amounts that were read.
         deep: True if documents were compared with their sources.
-        requested: documents that were to be compared, at least.
+        requested: the least number of documents to compare.
         imported: True if the sources hold ids.
     """
 
@@ -108,11 +108,11 @@ class DatasetReport(Report):
 
 
 class Outcome:
-    """Findings and counts of one task while it runs; not shared by threads.
+    """The findings and counts of one task while it runs; not shared between threads.
 
     Attributes:
-        findings: so far.
-        sources, unchecked: URLs of the files that `Checked` counts; several parts may be of one.
+        findings: the findings so far.
+        sources, unchecked: the URLs of the files that `Checked` counts; parts may share a file.
     """
 
     def __init__(self) -> None:
@@ -128,16 +128,16 @@ class Outcome:
         return Checked(**self._counts, sources=len(self.sources), unchecked=len(self.unchecked))
 
     def found(self, file: str, problem: str, *, kind: str = "") -> None:
-        """Add a finding; of one kind, the first few of a file are enough."""
+        """Add a finding; of one kind, keep only the first few per file."""
         self._kinds[file, kind] += 1
         if not kind or self._kinds[file, kind] <= _MOST_OF_A_KIND:
             self.findings.append(Finding(file=file, problem=problem))
 
     @contextmanager
     def about(self, *files: str) -> Iterator[None]:
-        """Turn an error within the block into a finding, and continue after the block.
+        """Turn an error in the block into a finding, and continue after the block.
 
-        It is about the file whose name the error begins with, else about the first one.
+        The finding is about the file with whose name the error begins, else about the first one.
 
         Raises:
             StoppedError, StorageDownError, NewerVersionError, ScratchError: the check cannot
@@ -158,15 +158,15 @@ class Outcome:
         return tuple(sorted({*self.findings}))
 
     def is_sound(self, *folders: str) -> bool:
-        """Return whether nothing was found in some files or folders."""
+        """Return whether there is no finding in some files or folders."""
         return not any(finding.file.startswith(folders) for finding in self.findings)
 
     def count(self, **amounts: int) -> None:
-        """Add to what was read; see `Checked`."""
+        """Add to the counts; see `Checked`."""
         self._counts.update(amounts)
 
     def take(self, other: "Outcome") -> None:
-        """Add the findings and counts of another one."""
+        """Add the findings and counts of another outcome."""
         self.findings += other.findings
         self.sources |= other.sources
         self.unchecked |= other.unchecked
@@ -174,7 +174,7 @@ class Outcome:
 
 
 def differences(listed: BaseModel, made: BaseModel) -> str:
-    """Return the values that differ, each by its path, in words; empty if none does."""
+    """Return the values that differ, each by its path, in words; "" if there are none."""
     old, new = (each.model_dump(mode="json") for each in (listed, made))
     found = [
         f"{path} is {was!r:.99}, made again {now!r:.99}" for path, was, now in differing(old, new)
@@ -184,16 +184,16 @@ def differences(listed: BaseModel, made: BaseModel) -> str:
 
 
 class Progress:
-    """The bytes that are done, of all that are expected.
+    """The bytes that are done, and all that are expected.
 
-    If an error leaves its block, threads that report to it end at their next report.
+    If an error leaves the block, threads that report to it end at their next report.
     """
 
     def __init__(self, listener: Callable[[int, int], None]) -> None:
-        """Expect nothing yet.
+        """Expect no bytes yet.
 
         Args:
-            listener: called with the bytes that are done and all bytes.
+            listener: a function that is called with the bytes done and all bytes.
         """
         self._listener, self._lock = listener, threading.Lock()
         self._done = self._expected = 0
@@ -207,7 +207,7 @@ class Progress:
         """Count bytes that are done.
 
         Raises:
-            StoppedError: the check ends, in another thread.
+            StoppedError: an error ended the check, perhaps in another thread.
         """
         with self._lock:
             if self._stopped:

@@ -34,9 +34,9 @@ from tasks.core.reading.documents import (
 from tasks.core.reporting.lengths import Lengths
 from tasks.core.reporting.report import RunReport
 
-_MOST: Final = 10  # groups and pairs
-_SHOWN_CHARACTERS: Final = 240  # of a text
-_LARGEST: Final = 2**28  # bytes of a source that is read for one text
+_MOST: Final = 10  # groups or pairs in a description
+_SHOWN_CHARACTERS: Final = 240  # per text
+_LARGEST: Final = 2**28  # bytes of a source that is read for a single text
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,7 +49,7 @@ class Witness:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearGroup:
-    """The number of near copies that went for a witness."""
+    """The number of near copies that were left out for a witness."""
 
     witness: Witness
     documents: int
@@ -57,10 +57,11 @@ class NearGroup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NearPair:
-    """A near copy that went, and its similarity to its witness.
+    """A near copy that was left out, and its similarity to its witness.
 
     Attributes:
-        text: the beginning of its text, read from its source; in brackets, why it is not known.
+        text: the beginning of the copy's text, read from its source; or, in brackets, why that is
+            not possible.
     """
 
     source_row: SourceRow
@@ -71,7 +72,7 @@ class NearPair:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SourceLoss:
-    """The near copies among the documents of a source file."""
+    """The number of near copies among the documents of a source file."""
 
     source: str
     documents: int
@@ -89,7 +90,7 @@ class NearDescription:
     Attributes:
         groups: the largest groups, the largest first.
         pairs: the least similar pairs, the least similar first.
-        losses: each source file that lost documents, the greatest part first.
+        losses: the source files that lost documents, the greatest fraction first.
     """
 
     groups: tuple[NearGroup, ...]
@@ -98,7 +99,9 @@ class NearDescription:
 
 
 def source_losses(storage: Storage, manifest: Manifest) -> tuple[SourceLoss, ...]:
-    """The near copies of each source file, the greatest part first; none if they are not listed.
+    """Count the near copies of each source file, the greatest fraction first.
+
+    The result is empty if the dataset does not list near copies.
 
     Raises:
         CorruptDatasetError: a list is missing or damaged.
@@ -122,7 +125,7 @@ def source_losses(storage: Storage, manifest: Manifest) -> tuple[SourceLoss, ...
 
 
 def describe_near(storage: Storage, *, generation: str | None = None) -> NearDescription | None:
-    """Find what people should look at; None if the dataset has no lists of near copies.
+    """Find the near copies that are worth a look; return None if the dataset does not list them.
 
     Raises:
         CorruptDatasetError: a file that is read is missing or damaged.
@@ -161,7 +164,7 @@ def describe_near(storage: Storage, *, generation: str | None = None) -> NearDes
 
 
 def _text_at(origin: SourceRow, options: ReadOptions) -> str:
-    """Return the beginning of the text of a row of a source; in brackets, why it is not known."""
+    """Return the beginning of the text of a source row; or, in brackets, why it is not known."""
     if options.ids is not None:
         return "[its source holds no text]"
     try:
@@ -192,7 +195,7 @@ def _lists(storage: Storage, manifest: Manifest) -> Iterator[tuple[PartOfDataset
 def _witnesses(
     storage: Storage, manifest: Manifest, wanted: Ints, tokenizer: Tokenizer
 ) -> dict[int, Witness]:
-    """Return the documents with these codes, with their texts."""
+    """Return the documents with the wanted codes, and the beginnings of their texts."""
     shown: dict[int, Witness] = {}
     for number in range(len(manifest.parts)):
         part = PartOfDataset(storage, manifest, number)
@@ -222,7 +225,7 @@ _MAX_RUN_BYTES = 2**26
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SplitDescription:
-    """A split: the manifest's sums, and bytes of its shards unpacked and as they are stored."""
+    """A split: its summary in the manifest, and the bytes of its shards unpacked and stored."""
 
     summary: SplitSummary
     raw_bytes: int
@@ -234,8 +237,8 @@ class DatasetDescription:
     """The description that `inspect` prints.
 
     Attributes:
-        lengths: tokens per document, of all splits.
-        parts: records of all parts, in order.
+        lengths: the tokens per document of all splits.
+        parts: the records of all parts, in order.
         runs: the latest runs, the last one first.
         near: the near copies that were left out, if they are listed.
     """
@@ -249,12 +252,12 @@ class DatasetDescription:
 
     @property
     def generation(self) -> str:
-        """Content hash of the manifest."""
+        """The content hash of the manifest."""
         return content_hash(to_json(self.manifest))
 
     @property
     def splits(self) -> dict[Split, SplitDescription]:
-        """Each split."""
+        """The description of each split."""
         described = {}
         for split, summary in self.manifest.splits.items():
             held = [part.splits[split] for part in self.parts if split in part.splits]
@@ -268,28 +271,28 @@ class DatasetDescription:
 
     @property
     def counted(self) -> Sequence[ShuffleSummary | PartRecord]:
-        """The counters of rows that are left out: the summary of all sources, or each part."""
+        """The summary of all sources, or else the parts: they count the rows that were left out."""
         return self.parts if self.manifest.shuffled is None else [self.manifest.shuffled]
 
     @property
     def files(self) -> int:
-        """Source files: a part may be a span of one, or several."""
+        """The number of source files; a part may be a span of one file, or several files."""
         if self.manifest.shuffled is not None:
             return self.manifest.shuffled.files
         return len({source_span.source.url for part in self.parts for source_span in part.made_of})
 
     @property
     def documents(self) -> int:
-        """Documents of all splits."""
+        """The number of documents of all splits."""
         return sum(split.documents for split in self.manifest.splits.values())
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes of text a token, end-of-text ids left out."""
+        """Bytes of text per token, without end-of-text ids."""
         return self.manifest.text_bytes / self.lengths.tokens if self.lengths.tokens else 0.0
 
     def facts(self) -> dict[str, Any]:
-        """Return all of it as plain values, for JSON."""
+        """Return the description as plain values for JSON."""
         manifest = self.manifest
         facts = {
             "dataset": self.dataset,
@@ -324,14 +327,14 @@ class DatasetDescription:
 
 
 def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescription:
-    """Read what a dataset says of itself, and the lengths of its documents; no shard is read.
+    """Read the metadata of a dataset and the lengths of its documents; no shard is read.
 
     Args:
         storage: the storage of the dataset.
         generation: see `open_dataset`.
 
     Raises:
-        NotADatasetError: there is no published dataset at this place.
+        NotADatasetError: there is no published dataset.
         CorruptDatasetError: a file that is read is missing or damaged.
     """
     files, manifest = open_dataset(storage, generation=generation)
@@ -358,7 +361,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
 
 
 def _read_runs(files: DatasetFiles) -> Iterator[RunReport]:
-    """Yield the latest reports; what cannot be read is left out, for nothing depends on it."""
+    """Yield the latest reports; skip unreadable ones, as nothing depends on them."""
     paths = [
         path
         for path, size in files.sizes.items()

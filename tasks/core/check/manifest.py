@@ -1,4 +1,4 @@
-"""Checks the manifest, the records, and the files that belong to no part."""
+"""The checks of the manifest, the records, and the files that belong to no part."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,10 +54,10 @@ class Opened:
     """A dataset whose metadata were checked.
 
     Attributes:
-        manifest: None if it is damaged.
+        manifest: the manifest; None if it is damaged.
         records: the records of the parts that can be checked, in order.
-        sources: the sources of a shuffled dataset, by number; none if their table is damaged.
-        tokenizer: None if it is damaged.
+        sources: the sources of a shuffled dataset, by number; empty if their table is damaged.
+        tokenizer: the saved tokenizer; None if it is damaged.
     """
 
     files: DatasetFiles
@@ -68,16 +68,16 @@ class Opened:
 
     @property
     def is_complete(self) -> bool:
-        """True if manifest and records can all be used."""
+        """True if the manifest and all records can be used."""
         return self.manifest is not None and len(self.records) == len(self.manifest.parts)
 
 
 def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
-    """Check manifest and records, and all files that belong to no part.
+    """Check the manifest, the records, and all files that belong to no part.
 
     Raises:
         NotADatasetError: there is no manifest.
-        NewerVersionError: a newer shardmill made it.
+        NewerVersionError: a newer shardmill made the dataset.
     """
     data, manifest = files.read_manifest(), None
     out.count(files=1, bytes=len(data))
@@ -104,7 +104,10 @@ def open_checked(files: DatasetFiles, out: Outcome) -> Opened:
 
 
 def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> dict[int, PartRecord]:
-    """Return the records that can be used, by part; without a manifest, of all parts."""
+    """Read the records; return those that can be used, by part.
+
+    They are the records that the manifest lists or, without a manifest, all that are found.
+    """
     paths = [path for path in files.sizes if path.startswith(f"{PARTS_FOLDER}/")]
     listed: dict[str, FileRecord] = {}
     if manifest is not None:
@@ -116,7 +119,7 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
             data = files.read(listed[path]) if listed else files.read_small(path)
             found.count(files=1, bytes=len(data))
             record = record_of(data, where=path)
-            record.files()  # sizes and hashes of its shards
+            record.files()  # checks the sizes and hashes of its shards
             if path == record_path(record.part):
                 return record, found
             found.found(path, f"says that it is of part {record.part}")
@@ -133,7 +136,7 @@ def _records(files: DatasetFiles, manifest: Manifest | None, out: Outcome) -> di
 def _made_again(
     manifest: Manifest, records: Mapping[int, PartRecord], files: DatasetFiles, out: Outcome
 ) -> Manifest:
-    """The manifest made from what it describes; what a damaged file would say is as listed."""
+    """Make the manifest again from the files that it lists; keep the entries of damaged files."""
     merged, begin = [], 0
     for each in manifest.merged:
         spec = records[begin].spec if each.parts and begin in records else each.spec
@@ -142,7 +145,7 @@ def _made_again(
     spec = _spec_of_all(manifest, merged, records)
 
     def counts_of(each: Manifest | Generation, end: int) -> dict[str, Any]:
-        """Return the splits of the first parts, and the summary of their sources."""
+        """Return the splits of the first `end` parts, and the summary of their sources."""
         splits, shuffled = each.splits, each.shuffled
         own = [records[number] for number in range(end) if number in records]
         if len(own) == end and all({*part.splits} == {*spec.splits} for part in own):
@@ -178,22 +181,22 @@ def _made_again(
 def _spec_of_all(
     manifest: Manifest, merged: Sequence[MergedDataset], records: Mapping[int, PartRecord]
 ) -> DatasetSpec:
-    """The specification of all parts: for a merged dataset, that of the first of its datasets.
+    """Return the specification of all parts; in a merged dataset, it is the first member's.
 
-    Datasets that were merged are no subset, though each may be one. A subset of a merged dataset
-    is one, and so is each of its members.
+    A dataset that is merged from subsets is not a subset itself. A subset of a merged dataset is
+    one, and so is each of its members.
     """
     if not merged:
         return next((record.spec for record in records.values()), manifest.spec)
     rules = {each.spec.subset for each in merged}
     rule = rules.pop() if len(rules) == 1 else None
-    if len({each.manifest for each in merged}) < len(merged):  # merged with itself, maybe
+    if len({each.manifest for each in merged}) < len(merged):  # perhaps merged with itself
         rule = rule and manifest.spec.subset and rule
     return merged[0].spec.model_copy(update={"subset": rule})
 
 
 def _compare(data: bytes, made: Manifest, records: Mapping[int, PartRecord], out: Outcome) -> None:
-    """Compare the bytes of a manifest with what was made again; a finding names what differs."""
+    """Compare a manifest with the one that was made again; findings name the differences."""
     if to_json(made) != data:
         words = differences(manifest_of(data, where=MANIFEST), made)
         out.found(MANIFEST, words or "not in the form in which it is written")
@@ -219,10 +222,10 @@ def _compare(data: bytes, made: Manifest, records: Mapping[int, PartRecord], out
 def _other_members(
     manifest: Manifest, records: Mapping[int, PartRecord], tokenizer_files: tuple[FileRecord, ...]
 ) -> Iterator[int]:
-    """Yield the merged datasets whose manifest, made again of their parts, is another one.
+    """Yield the members of a merged dataset whose manifest, made again from their parts, differs.
 
-    A member is a dataset, or what an extension added to the members before it. Subsets are left
-    out, and members whose tokenizer may have had other files.
+    A member is a dataset, or the parts that an extension added to the members before it. Subsets
+    are skipped, and members whose tokenizer may have had other files.
     """
     probed = any(file.path == PROBES_PATH for file in manifest.tokenizer_files)
     older: tuple[Generation, ...] = ()
@@ -265,7 +268,7 @@ def _tokenizer_paths(manifest: Manifest) -> set[str]:
 
 
 def _agrees_with_sources(manifest: Manifest) -> bool:
-    """Return whether parts follow the order of their sources or, if shuffled, are made of all."""
+    """Return whether parts are in the order of sources or, if shuffled, made of all their rows."""
     older = [each.parts for each in manifest.generations]
     if manifest.shuffled is None:
         key = by_numbers if manifest.spec.imported else str
@@ -283,7 +286,7 @@ def _agrees_with_sources(manifest: Manifest) -> bool:
     documents = sum(split.documents for split in manifest.splits.values())
     documents += manifest.duplicate_documents + found.null_documents + found.empty_documents
     documents += found.bad_documents + sum(found.dropped_documents.values())
-    # A subset has no part for a part of the original that gives no document.
+    # A subset has no part for a part of the original from which no document was chosen.
     has_all = documents == found.rows or (manifest.spec.subset and documents <= found.rows)
     return are_named and bool(has_all)
 
@@ -299,10 +302,10 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
 
 
 def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles) -> FileRecord:
-    """Return an index as a generation lists it: `index.json` may be that of an older generation.
+    """Return the index to check: where it is kept, if `index.json` may be another generation's.
 
-    That is sound if it is read as an older generation, or if an extension was killed before its
-    last step.
+    That is sound if an older generation is read, or if an extension was killed before its last
+    step.
     """
     if files.generation is None:
         if BUILD not in files.sizes or not manifest.generations:
@@ -317,7 +320,7 @@ def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFi
 def _sources(
     shuffled: ShuffleSummary | None, files: DatasetFiles, out: Outcome
 ) -> Sequence[Source]:
-    """Return the sources of a shuffled dataset; none if their table is damaged."""
+    """Read the sources of a shuffled dataset; return none if their table is damaged."""
     if shuffled is not None:
         with out.about(shuffled.sources.path):
             return sources_of(files.read(shuffled.sources))
@@ -327,13 +330,13 @@ def _sources(
 def _tokenizer(
     files: DatasetFiles, manifest: Manifest | None, spec: DatasetSpec, out: Outcome
 ) -> Tokenizer | None:
-    """Return the saved tokenizer, if it is the one that the ids belong to."""
+    """Open the saved tokenizer; return it if the dataset was made with it."""
     if not out.is_sound(TOKENIZER_FOLDER):
         return None
     with out.about(TOKENIZER_FOLDER):
         try:
             tokenizer = open_tokenizer(files, spec)
-        except MissingExtraError as error:  # a training node
+        except MissingExtraError as error:  # e.g. on a training node
             _log.warning("The saved tokenizer is compared by its bytes, and not opened. %s", error)
             return None
         recorded = spec.tokenizer.model_dump(exclude_none=True)
@@ -348,7 +351,7 @@ def _tokenizer(
 def _check_probes(
     files: DatasetFiles, manifest: Manifest | None, tokenizer: Tokenizer, out: Outcome
 ) -> None:
-    """Compare the probes with the saved tokenizer; an older dataset has none."""
+    """Compare the probes with the saved tokenizer; old datasets have no probes."""
     if manifest is not None and PROBES_PATH in files.sizes:
         probes, where = saved_probes(manifest, files.read, PROBES_PATH), str(files.storage)
         if words := difference(probes, tokenizer, manifest.spec.tokenizer, where):
@@ -358,12 +361,12 @@ def _check_probes(
 def _find_extras(
     files: DatasetFiles, manifest: Manifest, records: Mapping[int, PartRecord], out: Outcome
 ) -> None:
-    """Return files that nothing lists, and what killed runs left."""
+    """Report files that nothing lists, and leftovers of killed runs."""
     known = {MANIFEST, BUILD, *(file.path for file in beside_parts(manifest))}
     known |= {file.path for record in records.values() for file in record.files()}
     known |= {record_path(part.part) for part in manifest.parts}
     known |= _tokenizer_paths(manifest)
-    # No record says which files belong to a part whose record is damaged.
+    # If the record of a part is damaged, its files are not known.
     lost = {part.part for part in manifest.parts} - {*records}
     grows = BUILD in files.sizes or files.generation is not None
     for path, size in files.sizes.items():
@@ -372,12 +375,12 @@ def _find_extras(
         if not (grows and is_of_extension(path, manifest)):
             out.found(path, f"{size} bytes that nothing in the dataset lists")
     if BUILD in files.sizes:
-        return  # the extension under way uses or removes them
+        return  # the extension in progress uses or removes them
     try:
         leftovers = files.storage.leftovers()
     except StorageError as error:
         if error.transient:
             raise
-        return  # who may only read may not list uploads; they are no part of the dataset
+        return  # with read access alone, uploads cannot be listed; the dataset does not need them
     for leftover in leftovers:
         out.found(leftover, "left by a killed run; it can be removed")

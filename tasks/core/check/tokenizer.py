@@ -1,4 +1,4 @@
-"""Compares a tokenizer with the one that a dataset was made with."""
+"""Comparison of a tokenizer with the one that a dataset was made with."""
 
 from functools import partial
 from typing import Annotated, ClassVar
@@ -24,19 +24,19 @@ class _Compared(Options):
 
 
 class CheckTokenizerConfig(TokenizerOptions, _Compared):
-    """A dataset, and the tokenizer of a model; what is left out is as the dataset has it."""
+    """A dataset, and the tokenizer of a model; options that are left out are as in the dataset."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset", "tokenizer")
 
 
 class TokenizerCheck(BaseModel):
-    """The result of comparing a tokenizer with that of a dataset.
+    """The result of comparing a tokenizer with a dataset's tokenizer.
 
     Attributes:
-        same: no difference was found.
-        is_copy: everything that decides ids is the same, so no text can differ.
+        same: True if no difference was found.
+        is_copy: True if everything that decides ids is the same, so that no text can differ.
         texts: the number of texts that were compared.
-        difference: the first text that differs, or the token that it lacks, in words; else empty.
+        difference: the first text that differs, or the missing token, in words; else empty.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -48,7 +48,7 @@ class TokenizerCheck(BaseModel):
 
 
 def compare_tokenizers(config: CheckTokenizerConfig) -> TokenizerCheck:
-    """Compare the texts that the dataset holds, and the text of each token if the files differ.
+    """Compare tokenizers on the dataset's probes, and if they differ, on the text of each token.
 
     Raises:
         UsageError: there is no such tokenizer, or the dataset holds none.

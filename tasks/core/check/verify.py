@@ -1,7 +1,7 @@
-"""Checking a published dataset against everything that it promises, and against its sources.
+"""The check of a published dataset: against its own records, and against its sources.
 
-One walk: manifest, records and what belongs to no part; then each part, its lists and shards;
-then, with `--deep`, sources, from which documents are made again.
+It checks the manifest, the records and the files of no part; then the lists and shards of each
+part; then, with `--deep`, the sources, from which documents are made again.
 """
 
 import time
@@ -44,15 +44,16 @@ from tasks.core.reading.documents import document_ends, documents_of, read_shard
 def check_part(
     record: PartRecord, dataset: Opened, report: Callable[[int], None]
 ) -> tuple[Outcome, Copies | None]:
-    """Check the files of a part against its record; one shard in memory.
+    """Check the files of a part against its record; one shard is in memory at a time.
 
     Args:
         record: the record of the part.
-        dataset: the dataset that it belongs to.
-        report: called with the bytes of each file that is done; what it raises ends the check.
+        dataset: the dataset of the part.
+        report: a function that is called with the bytes of each finished file; its errors end the
+            check.
 
     Returns:
-        Findings and counts; the copies that the part left out, None if its lists are damaged.
+        The findings and counts; the copies that the part left out, None if its lists are damaged.
     """
     out, listed, copies = Outcome(), None, None
     path = documents_path(record.part)
@@ -80,7 +81,7 @@ def check_part(
 
 
 def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> str:
-    """Describe what is wrong with the list by itself; empty if nothing is."""
+    """Describe a fault in the list itself; return "" if there is none."""
     rows = listed["row"].to_numpy()
     splits = [SPLITS.index(split) for split in record.splits]
     wrong = (listed["tokens"].to_numpy() == 0) | ~np.isin(listed["split"].to_numpy(), splits)
@@ -97,7 +98,7 @@ def _problem_of_rows(record: PartRecord, listed: pa.Table, dataset: Opened) -> s
 def _out_of_order(
     record: PartRecord, listed: pa.Table, dataset: Opened, manifest: Manifest
 ) -> npt.NDArray[np.bool_]:
-    """Find documents that are not of the part's generation and range of keys, or not ascending."""
+    """Flag documents outside the part's generation or range of keys, or out of order."""
     summaries = [*(each.shuffled for each in manifest.generations), manifest.shuffled]
     ends = [0, *(each.parts for each in manifest.generations), len(manifest.parts)]
     files = [0, *(summary.files for summary in summaries if summary is not None)]
@@ -107,7 +108,7 @@ def _out_of_order(
     wrong: npt.NDArray[np.bool_] = (sources < files[number]) | (sources >= files[number + 1])
     wrong |= ~exist(sources, rows, [source.rows for source in dataset.sources])
     keys, own = document_keys(record.spec.shuffle_seed, sources, positions), codes(sources, rows)
-    if record.spec.subset is None:  # a part of a subset is of several ranges
+    if record.spec.subset is None:  # a part of a subset covers several ranges
         wrong |= (keys < np.uint64(low)) | (keys > np.uint64(high - 1))
     wrong |= np.lexsort((own, keys)) != np.arange(len(keys))
     wrong[1:] |= own[1:] == own[:-1]
@@ -144,7 +145,7 @@ def _check_split(
             ends.append(document_ends(flat, spec.tokenizer.eot_id) + (begin - 1))
             if bos_id is not None:
                 firsts.append(document_ends(flat, bos_id) + (begin - 1))
-            del flat  # before the next one is read
+            del flat  # free it before the next one is read
         report(shard.size)
     is_read = len(ends) == len(held.shards)
     if is_read:
@@ -154,7 +155,7 @@ def _check_split(
     counts = len(lengths), int((lengths + 1).sum())
     is_same = counts == (held.documents, held.tokens)
     if is_read:
-        # padding: from the end of the last document on
+        # padding: the positions after the last document
         padding = np.arange(counts[1], begins[-1])
         expected = np.append(np.cumsum(lengths + 1) - 1, padding)
         is_same = is_same and np.array_equal(expected, np.concatenate([padding[:0], *ends]))
@@ -176,21 +177,21 @@ def verify(
     workers: int = 1,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DatasetReport:
-    """Check every byte of a dataset; damage becomes a finding and never ends the check.
+    """Check every byte of a dataset; damage becomes a finding and does not end the check.
 
     Args:
         storage: the storage of the dataset.
-        generation: the start of the hash of a generation's manifest, of an extended dataset; None
-            for the newest.
-        deep: also make some parts again from their source files by the reference (of a shuffled
-            dataset, some of its source files), and compare.
-        deep_documents: number of documents that these have, at least.
-        seed: the seed of the choice of these.
-        workers: number of threads; each holds one shard at a time.
-        on_progress: called with the bytes that are done and all bytes, from any thread.
+        generation: the start of the hash of the manifest of a generation, if the dataset was
+            extended; None for the newest generation.
+        deep: also make some parts (of a shuffled dataset, some source files) again from their
+            sources with the reference tokenizer, and compare.
+        deep_documents: the least number of documents in these parts or files.
+        seed: the seed for the choice of these.
+        workers: the number of threads; each holds one shard at a time.
+        on_progress: a function that is called with the bytes done and all bytes, from any thread.
 
     Raises:
-        NotADatasetError: there is no published dataset at this place.
+        NotADatasetError: there is no published dataset.
     """
     if deep:
         require("tiktoken")
@@ -214,7 +215,7 @@ def verify(
     if manifest is not None and parts and dataset.is_complete and out.is_sound(*folders):
         copies = [each for _, each in parts if each is not None]
         _check_sums(dataset, manifest, copies, out)
-        if deep and out.is_sound(*folders, *SPLITS):  # what is damaged cannot be compared
+        if deep and out.is_sound(*folders, *SPLITS):  # damaged files cannot be compared
             drawn = draw(dataset, manifest, deep_documents, seed)
             compare_with_sources(
                 drawn, dataset, manifest, out=out, progress=progress, workers=workers
@@ -234,7 +235,7 @@ def verify(
 def _check_sums(
     dataset: Opened, manifest: Manifest, copies: Sequence[Copies], out: Outcome
 ) -> None:
-    """Check what the lists of all parts say together; all of them are sound.
+    """Check the lists of all parts, which are sound by themselves, against each other.
 
     Args:
         dataset: the dataset that is checked.

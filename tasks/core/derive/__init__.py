@@ -1,1 +1,1 @@
-"""Outputs that are made of published datasets: exports, copies, merges, subsets."""
+"""Outputs that are made from published datasets: exports, copies, merges, subsets and columns."""

@@ -1,7 +1,8 @@
 """Columns that are added to a published dataset: the plan, and the job for a part.
 
-The values of each part are a file beside its list of documents. A new manifest names them; until it
-is put, readers see the dataset as before. Shards and indexes stay: states of training hold.
+The values of each part are in a file beside its list of documents. A new manifest lists these
+files; until it is put, readers see the dataset as before. Shards and indexes do not change, so
+training states stay valid.
 """
 
 import json
@@ -61,16 +62,16 @@ _log = logging.getLogger(__name__)
 
 
 class AnnotateJob(Job[MadePart]):
-    """Put the values that are added to the documents of a part.
+    """Put the values of the added columns for the documents of a part.
 
     Attributes:
         part: the number of the part.
-        dataset: URL of the dataset.
+        dataset: the URL of the dataset.
         manifest: the manifest of the dataset.
-        table: the file of the table on scratch; None if texts are decoded.
+        table: the file of the table on scratch; None if values are counted in the texts.
         key: the column that names documents; None for file and row.
-        exclude: the evaluation texts to count; without them, and a table, characters are counted.
-        path: the path of the values.
+        exclude: the evaluation texts to count; without these and a table, characters are counted.
+        path: the path of the file of values.
     """
 
     part: int
@@ -114,12 +115,13 @@ def _column_of(exclude: ExcludedTexts | None) -> str:
 
 
 def _counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts | None) -> Ints:
-    """Return a number for each document, from its decoded text: (documents,).
+    """Count characters or evaluation texts in the decoded text of each document: (documents,).
 
     Args:
         part: the part that holds the documents.
         tokenizer: the tokenizer of the dataset.
-        rule: count the evaluation texts that share an n-gram with it; None: count its characters.
+        rule: the evaluation texts, counted if they share an n-gram with the document; None to
+            count characters.
     """
     evaluation = None if rule is None else evaluation_texts(rule, UNICODE)
     listed = listed_documents(part.files, part.record)
@@ -136,7 +138,7 @@ def _counts(part: PartOfDataset, tokenizer: Tokenizer, rule: ExcludedTexts | Non
 
 
 def _rows_of(table: ValueTable, part: PartOfDataset, key: str | None) -> Ints:
-    """Return the row of the table about each document of a part, -1 without one: (documents,)."""
+    """Return the table's row about each document of a part, -1 if there is none: (documents,)."""
     if key is None:
         listed, origins = listed_documents(part.files, part.record), part.source_rows()
         for url, from_byte in origins.files:
@@ -165,11 +167,12 @@ def _key_of(part: PartOfDataset, key: str) -> pa.Array:
 
 
 class TableIdentity(Value):
-    """A table, and the column by which it names documents.
+    """The identity of added columns: the table, and the column by which it names documents.
 
     Attributes:
-        table: content hash of the file, of what pins evaluation texts, or of the column's name.
-        key: the column; None for file and row.
+        table: the content hash of the file, of the rule of evaluation texts, or of the name
+            "characters".
+        key: the column that names documents; None for file and row.
     """
 
     table: Hash
@@ -178,14 +181,14 @@ class TableIdentity(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotateBuild(DerivedBuild):
-    """The next manifest of a dataset, with more columns.
+    """The build of a dataset's next manifest, with more columns.
 
     Attributes:
         original: the manifest that is replaced.
-        table: the table; None if texts are decoded.
-        columns: the names of the columns.
-        named: the table, and how it names documents.
-        before: the columns, if they were added already.
+        table: the table; None if values are counted in the texts.
+        columns: the names of the added columns.
+        named: the identity of the added columns.
+        before: the manifest's entry of the columns, if they were added already.
     """
 
     config: AnnotateConfig
@@ -201,25 +204,25 @@ class AnnotateBuild(DerivedBuild):
 
     @property
     def identity(self) -> TableIdentity:
-        """The table, and how it names documents."""
+        """The identity of the added columns."""
         return self.named
 
     def is_published(self, output: Storage) -> bool:
-        """Return True: the dataset was made before."""
+        """Return True: the dataset itself is published."""
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """Return the parts whose values the manifest names."""
+        """Return the parts whose values the manifest lists."""
         files = () if self.before is None else self.before.files
         parts = {number: [Stretch.of(file)] for number, file in enumerate(files)}
         return Recorded(storage=output, parts=parts)
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """Nothing: `shard` made the rest of the dataset."""
+        """Return nothing: `shard` made the rest of the dataset."""
         return {}
 
     def prepare(self, output: Storage) -> None:
-        """Put the table on scratch, and remove what killed runs left of other tables."""
+        """Put the table on scratch, and remove values of other tables that killed runs left."""
         if self.table is not None and (file := self.jobs[0].table) is not None:
             with writing_scratch(self.scratch):
                 self.table.save(file)
@@ -230,7 +233,7 @@ class AnnotateBuild(DerivedBuild):
                 output.remove(path)
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
-        """Name the manifest that lists the values."""
+        """Return the manifest that lists the values."""
         on_status("reading what was written")
         data = to_json(self.original)
         file = FileRecord.of(generation_path(content_hash(data)), data)
@@ -257,10 +260,10 @@ class AnnotateBuild(DerivedBuild):
 def plan_annotate(
     config: AnnotateConfig, output: Storage, on_status: OnStatus = lambda words: None
 ) -> AnnotateBuild:
-    """Plan columns that a table adds; nothing is written.
+    """Plan the columns to add; nothing is written.
 
     Raises:
-        UsageError: the table does not go with the dataset.
+        UsageError: the table does not fit the dataset.
         ConfigMismatchError: another command writes to the dataset.
         DatasetError: there is no dataset, or it is damaged.
     """
@@ -329,18 +332,18 @@ def _indexed(
     *,
     known: set[str],
 ) -> ValueTable:
-    """Return the table, by the names of documents.
+    """Return the table, indexed by the names of documents.
 
     Args:
-        where: the file.
+        where: the file, for messages.
         data: the content of the file.
         key: the column that names documents; None for file and row.
-        parts: the parts of the dataset that have no such values.
+        parts: the parts of the dataset that get values.
         manifest: the manifest of the dataset.
         known: the columns that the dataset has.
 
     Raises:
-        UsageError: it does not go with the dataset.
+        UsageError: the table does not fit the dataset.
     """
     if key is not None and key not in known:
         raise UsageError(
@@ -359,10 +362,10 @@ def _indexed(
 
 
 def _require_no_other_run(output: Storage) -> None:
-    """Refuse a dataset that another command began to change.
+    """Refuse a dataset that another command has started to change.
 
     Raises:
-        ConfigMismatchError: naming it.
+        ConfigMismatchError: there is one; the message names it.
     """
     try:
         kind = json.loads(output.read(BUILD))["kind"]
@@ -384,7 +387,7 @@ def _kind_of(parts: Sequence[PartOfDataset], key: str | None) -> pa.DataType:
     """Return the type of the column that names documents.
 
     Raises:
-        UsageError: it holds no names, or names of several types.
+        UsageError: the column holds no names, or names of several types.
     """
     if key is None:
         return pa.null()
@@ -404,7 +407,7 @@ def _kind_of(parts: Sequence[PartOfDataset], key: str | None) -> pa.DataType:
 
 def _urls(parts: Sequence[PartOfDataset], manifest: Manifest) -> set[str]:
     """Return the URLs of all files of some parts."""
-    some = parts if manifest.shuffled is None else parts[:1]  # each knows the files of all
+    some = parts if manifest.shuffled is None else parts[:1]  # each part knows the files of all
     return {url for part in some for url, _ in part.source_rows().files}
 
 
@@ -414,7 +417,7 @@ def _require_all(
     """Count documents without a row and rows without a document; refuse them unless `partial`.
 
     Raises:
-        UsageError: there are some.
+        UsageError: there are some, and `partial` is False.
     """
     found, missing, first = np.zeros(len(table.names), np.bool_), 0, ""
 

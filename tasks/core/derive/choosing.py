@@ -1,10 +1,10 @@
-"""The choice of the documents of a subset: those of the smallest keys, of all or of candidates.
+"""The choice of documents for a subset: all candidates with the smallest keys.
 
-Documents are numbered over all parts in order. The key of a document is its number, or with a seed
-a hash of the number that is one to one. So the choice is exact, no two documents have the same key,
-and each part knows its own from the largest key that is chosen:
+Documents are numbered over all parts in order. The key of a document is its number or, with a seed,
+a one-to-one hash of the number. So no two documents have the same key, the choice is exact, and the
+largest chosen key tells each part which of its documents are chosen:
 
-    keys 7 2 9 | 4 1, three documents: the largest is 4, chosen are the second | both
+    keys 7 2 9 | 4 1, three documents: the largest chosen key is 4; chosen are the second | both
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,14 +15,14 @@ import numpy as np
 from streaming_ext.base.arrays import Flags, Ints
 from streaming_ext.format.shuffled import Keys, document_keys
 
-_BITS = 16  # of a key, by which keys are counted before any is held
+_BITS = 16  # leading bits of keys, by which keys are counted before any is in memory
 
 
 class Choice(NamedTuple):
     """The chosen documents.
 
     Attributes:
-        documents: number of chosen documents.
+        documents: the number of chosen documents.
         largest: the largest chosen key.
         candidates: the weight of all candidates.
     """
@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 def keys_of(numbers: Ints, seed: int | None) -> Keys:
-    """Return the key of each document, (documents,); without a seed its number."""
+    """Return the key of each document, (documents,); without a seed, that is its number."""
     if seed is None:
         return numbers.astype(np.uint64)
     return document_keys(seed, np.zeros_like(numbers), numbers)
@@ -42,17 +42,17 @@ def keys_of(numbers: Ints, seed: int | None) -> Keys:
 def choose(
     weights: Callable[[], Iterable[Ints]], total: int, most: int, seed: int | None
 ) -> Choice:
-    """Choose documents in the order of their keys, as many as weigh no more than a limit.
+    """Choose documents in the order of their keys until their weight would exceed a limit.
 
     Args:
-        weights: gives the weights of all documents in order, a block at a time; called twice. A
-            document without weight is no candidate.
+        weights: a function that yields the weights of all documents in order, a block at a time;
+            it may be called twice. A document of weight 0 is not a candidate.
         total: the number of documents.
-        most: the limit of the weight.
+        most: the limit of the total weight.
         seed: the seed of the keys.
     """
-    # Keys are counted by their leading bits: the first bucket that exceeds the limit is looked at
-    # document by document.
+    # Keys are counted by their leading bits. Then only the documents of the first bucket that
+    # exceeds the limit are compared one by one.
     sums, counts = np.zeros((2, 2**_BITS), np.int64)
     width = max(total.bit_length(), _BITS) if seed is None else 64
     shift = np.uint64(width - _BITS)
@@ -79,7 +79,7 @@ def choose(
 
 
 def chosen(first: int, count: int, largest: int, seed: int | None) -> Flags:
-    """Flags of the chosen ones among consecutive documents, (count,)."""
+    """Flag the chosen documents among `count` consecutive ones, (count,)."""
     return keys_of(np.arange(first, first + count), seed) <= np.uint64(largest)
 
 

@@ -1,4 +1,4 @@
-"""The configurations of what is made of published datasets."""
+"""The configurations of the commands that work on published datasets."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -38,7 +38,7 @@ class _Exported(Options):
 
 
 class ExportConfig(Execution, ExportOptions, _Exported):
-    """An export, and with which means it is made."""
+    """An export, and the means of the work."""
 
     arguments: ClassVar[tuple[str, ...]] = ("format", "dataset")
 
@@ -78,7 +78,7 @@ class _Chosen(Options):
 
     @property
     def chosen_by(self) -> int | None:
-        """The seed; None if the first documents are taken, or all."""
+        """The seed; None if the first documents or all documents are taken."""
         return None if self.first or self.takes_all else self.seed or 0
 
 
@@ -92,7 +92,7 @@ class _Distinct(Deduplication):
 
 
 class SubsetConfig(Execution, _Distinct, _Chosen):
-    """A subset, and with which means it is made."""
+    """A subset, and the means of the work."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset",)
 
@@ -122,7 +122,7 @@ class _Annotated(Options):
 
 
 class AnnotateConfig(Execution, EvaluationOptions, _Annotated):
-    """Columns to add, and with which means."""
+    """Columns to add, and the means of the work."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset", "table")
 
@@ -141,7 +141,7 @@ class AnnotateConfig(Execution, EvaluationOptions, _Annotated):
 
     @property
     def output(self) -> str:
-        """The dataset, which takes the values."""
+        """The dataset, to which the values are added."""
         return self.dataset
 
 
@@ -154,7 +154,7 @@ class _Copied(Options):
 
 
 class CopyConfig(Execution, _Copied):
-    """A copy, and with which means it is made."""
+    """A copy, and the means of the work."""
 
     arguments: ClassVar[tuple[str, ...]] = ("dataset", "output")
 
@@ -170,6 +170,6 @@ class _Merged(Options):
 
 
 class MergeConfig(Execution, _Merged):
-    """A merge, and with which means it is made."""
+    """A merge, and the means of the work."""
 
     arguments: ClassVar[tuple[str, ...]] = ("datasets",)

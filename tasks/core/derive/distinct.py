@@ -1,7 +1,7 @@
-"""Near copies among the documents of a published dataset, found from their ids.
+"""The search for near copies among the documents of a published dataset, by their ids.
 
-The process that plans a subset finds them: it reads each part, compares the sketches, and notes
-where copies and witnesses stand in the lists of documents.
+The process that plans a subset searches: it reads each part, compares the sketches, and notes the
+positions of copies and witnesses in the lists of documents.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ from streaming_ext.store.scratch import new_folder
 from tasks.core.reading.documents import PartOfDataset, document_codes, listed_documents
 from tasks.core.shuffle.near import NearCopies, sketched_documents, sorted_sketches
 
-Candidates = Callable[[PartRecord], Flags]  # flags of the documents of a part, (documents,)
-_THREADS = 4  # that sketch parts: each holds the sketches of one
+Candidates = Callable[[PartRecord], Flags]  # returns flags of a part's documents, (documents,)
+_THREADS = 4  # to sketch parts; each holds the sketches of one part
 
 
 def unpacked(bits: npt.NDArray[np.uint8], documents: int) -> Flags:
-    """Flags of documents out of a bit per document: (documents,)."""
+    """Unpack the flags of documents from a bit per document: (documents,)."""
     flags: Flags = np.unpackbits(bits, count=documents) == 1
     return flags
 
@@ -37,9 +37,9 @@ class _PartCopies:
     """The near copies and the witnesses that a part holds.
 
     Attributes:
-        distinct: a bit per document, set if it is a candidate and no near copy.
-        copies: their positions in the list of documents, and their numbers in `NearCopies`.
-        witnesses: their positions in the list, and their numbers among all witnesses.
+        distinct: a bit per document, set if it is a candidate and not a near copy.
+        copies: the positions of copies in the list of documents, and their numbers in `NearCopies`.
+        witnesses: the positions of witnesses in the list, and their numbers among all witnesses.
     """
 
     distinct: npt.NDArray[np.uint8]
@@ -49,12 +49,12 @@ class _PartCopies:
 
 @dataclass(frozen=True, slots=True)
 class DistinctDocuments:
-    """The candidates that are no near copies of earlier ones.
+    """The candidates that are not near copies of earlier ones.
 
     Attributes:
-        near: all near copies, with witnesses that are candidates.
+        near: all near copies among the candidates.
         witnesses: the `codes` of all witnesses, each once, ascending.
-        parts: those of each part.
+        parts: the copies and witnesses of each part.
     """
 
     near: NearCopies
@@ -65,7 +65,7 @@ class DistinctDocuments:
     def of(
         cls, dataset: Storage, manifest: Manifest, rule: NearRule, candidates: Candidates
     ) -> Self:
-        """Sketch and compare the candidates; memory depends on how many are similar.
+        """Sketch and compare the candidates; memory grows with the number of similar ones.
 
         Raises:
             CorruptDatasetError: the dataset is damaged.
@@ -102,18 +102,18 @@ class DistinctDocuments:
         return cls(near, witnesses, [*mapped_ahead(look, numbers)])
 
     def flags(self, record: PartRecord) -> Flags:
-        """Flags of these documents of a part: (documents,)."""
+        """Flag the distinct documents of a part: (documents,)."""
         return unpacked(self.parts[record.part].distinct, record.documents_kept)
 
     def left_out(self, records: Sequence[PartRecord], taken: Candidates) -> list[Ints]:
         """Return the copies in each part whose witnesses are taken: (3, copies) each.
 
-        The rows are their positions in the list of documents, the `codes` of their witnesses, and
-        the bins in which both agree.
+        The rows are the copies' positions in the list of documents, the `codes` of their witnesses,
+        and the numbers of bins in which both agree.
 
         Args:
             records: the records of all parts.
-            taken: finds the documents of a part that are taken.
+            taken: a function that flags the documents of a part that are taken.
         """
         is_taken = np.zeros(len(self.witnesses), np.bool_)
         for record, own in zip(records, self.parts, strict=True):

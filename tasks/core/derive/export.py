@@ -1,4 +1,4 @@
-"""A published dataset, written as another trainer reads it: the plan, and the job for a part."""
+"""The export of a published dataset for another trainer: the plan, and the job for a part."""
 
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
@@ -50,14 +50,14 @@ from tasks.core.workers.messages import Job, JobProgress, MadePart, Report, Work
 
 
 class ExportJob(Job[MadePart]):
-    """Export one part: write its files or its spans of shared files, and record it.
+    """Export one part: write its files, or its spans of shared files, and its record.
 
     Attributes:
         part: the number of the part.
-        dataset: URL of the dataset.
-        output: URL of the export.
-        scratch: folder for the part's files before they are put in place.
-        assembly: folder of the files that several parts write into.
+        dataset: the URL of the dataset.
+        output: the URL of the export.
+        scratch: the folder for the part's files before they are put.
+        assembly: the folder of the files that several parts write into.
         identity: the identity of the export.
         positions: the positions of the part in each split.
         totals: the extent of each split.
@@ -113,7 +113,7 @@ def export_part(
     report: Report = lambda progress: None,
     memories: Memories,
 ) -> ExportRecord:
-    """Have a format write all that a part holds; returns the record of the part.
+    """Have a format write a part; return the record of the part.
 
     Args:
         identity: the identity of the export.
@@ -121,7 +121,7 @@ def export_part(
         part: the part of the dataset.
         positions: the positions of the part in each split.
         out: the files to write to.
-        report: called with the progress of the job.
+        report: a function that is called with the progress of the job.
         memories: the memories to read shards into.
     """
     done = 0
@@ -149,7 +149,7 @@ def export_part(
 
 @dataclass(frozen=True, kw_only=True)
 class ExportBuild(DerivedBuild):
-    """A published dataset, written as another trainer reads it.
+    """The build of an export.
 
     Attributes:
         dataset: the dataset that is exported.
@@ -169,12 +169,12 @@ class ExportBuild(DerivedBuild):
 
     @property
     def identity(self) -> ExportIdentity:
-        """The format, its options and the dataset."""
+        """The identity of the export: the format, its options and the dataset."""
         return self.exported
 
     @property
     def manifest_path(self) -> str:
-        """The file that makes the export count."""
+        """The path of the manifest of an export."""
         return EXPORT
 
     def is_published(self, output: Storage) -> bool:
@@ -186,7 +186,7 @@ class ExportBuild(DerivedBuild):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """The recorded parts, with their bytes on the output or in the shared files on scratch."""
+        """Return the recorded parts; their bytes are on the output, or shared files on scratch."""
         shared, sizes = self.form.shared(), output.list()
         on_output = published and all(sizes.get(path) == size for path, size in shared.items())
         storage = output if on_output or not shared else LocalStorage(self.kept)
@@ -194,7 +194,7 @@ class ExportBuild(DerivedBuild):
         return Recorded(storage=storage, parts=parts, shared=bool(shared))
 
     def _records(self, output: Storage) -> dict[int, ExportRecord]:
-        """Return the records of parts of this very export."""
+        """Read the records of the parts of this export."""
         return {
             part: record
             for part, record in read_export_records(output).items()
@@ -202,12 +202,12 @@ class ExportBuild(DerivedBuild):
         }
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """Return the records, and the files that belong to no part or to several."""
+        """Return the sizes of the records and of the files that belong to no part or to several."""
         held = read_export(output)
         return file_sizes(held.spans) | recorded_sizes(held.records) | {**self.form.shared()}
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
-        """Put indexes and shared files in place."""
+        """Put the indexes and shared files."""
         on_status("reading the records")
         records = all_recorded(self._records(output), range(len(self.parts)), output)
         scratch = self.scratch / "publish"
@@ -231,7 +231,7 @@ def export_manifest(
     records: Iterable[ExportRecord],
     spans: Iterable[Stretch],
 ) -> ExportManifest:
-    """Return the manifest of an export, whose fields these are."""
+    """Return the manifest of an export."""
     return ExportManifest(
         identity=identity,
         dataset=dataset,
@@ -252,7 +252,7 @@ def plan_export(
 
     Raises:
         UsageError: the format cannot hold the dataset, or the output holds something else.
-        ConfigMismatchError: another export was started or made there.
+        ConfigMismatchError: the output holds another export, started or finished.
         DatasetError: there is no dataset to export, or it is damaged.
     """
     dataset = open_other(config.dataset, output)

@@ -1,7 +1,7 @@
-"""An export: its records, a format, and the files that its bytes go to.
+"""The parts of an export: its records, its format, and the files that it writes.
 
-A format is given the documents of a part, a split at a time. Its bytes go into files of the part,
-into spans of files that several parts write into, or, to verify an export, only into hashes.
+A format gets the documents of a part, a split at a time. It writes files of the part, or spans of
+files that several parts share, or, to verify an export, only computes hashes.
 """
 
 import io
@@ -31,12 +31,12 @@ FOLDER = "export"
 
 
 def record_path(part: int) -> str:
-    """Return the record whose existence makes an exported part count."""
+    """Return the path of the record that makes an exported part count."""
     return f"{FOLDER}/{part:05}.json"
 
 
 class ExportOptions(Options):
-    """Options that decide the bytes of an export besides the dataset and the format."""
+    """The options that, with the dataset and the format, decide the bytes of an export."""
 
     max_file_size: Annotated[ByteSize | None, Field(ge=1024)] = None
     """Upper bound of a file; default: the format's usual size."""
@@ -49,13 +49,13 @@ class ExportOptions(Options):
 
 
 class Made(Value):
-    """A file that belongs to one part, as indexes over all parts list it.
+    """A file that belongs to one part, with the facts that indexes of all parts list.
 
     Attributes:
-        path: below the root of the export.
-        documents: complete documents in it, if it holds complete documents.
-        tokens: ids in it, padding included.
-        samples: samples in it, if the format has samples.
+        path: the path below the root of the export.
+        documents: the number of documents, if the file holds complete documents.
+        tokens: the number of ids, including padding.
+        samples: the number of samples, if the format has samples.
         size: the size of the file, in bytes.
     """
 
@@ -67,12 +67,12 @@ class Made(Value):
 
 
 class Extent(Value):
-    """The amounts of a split that parts of a dataset hold: all parts, or those before one.
+    """The amounts of a split in all parts of a dataset, or in the parts before a certain one.
 
     Attributes:
-        documents: number of documents.
-        tokens: their ids and one end-of-text id each, without padding.
-        files: number of files that belong to one part.
+        documents: the number of documents.
+        tokens: the number of ids, with one end-of-text id per document, without padding.
+        files: the number of files that belong to one part.
     """
 
     documents: Count = 0
@@ -91,10 +91,10 @@ Extents = Mapping[Split, Extent]
 
 
 class ExportIdentity(Value):
-    """Everything that decides the bytes of an export.
+    """All facts that decide the bytes of an export.
 
     Attributes:
-        export: name of the format.
+        export: the name of the format.
         options: the options of the format.
         dataset_manifest: the manifest of the dataset that is exported.
     """
@@ -108,9 +108,9 @@ class ExportRecord(Sealed):
     """The record of an exported part.
 
     Attributes:
-        documents, tokens: the amounts of the part.
+        documents, tokens: the numbers of documents and tokens of the part.
         made: the files that belong to the part.
-        spans: all bytes that it wrote.
+        spans: all bytes that the part wrote.
     """
 
     identity: ExportIdentity
@@ -121,10 +121,10 @@ class ExportRecord(Sealed):
 
 
 class ExportManifest(Value):
-    """The commit point of an export, written last.
+    """The manifest of an export: the commit point, put last.
 
     Attributes:
-        made_with: versions of libraries that decide bytes of the format.
+        made_with: the versions of libraries that influence the bytes of the format.
         dataset: the location of the dataset.
         records: the records of the parts, in order.
         spans: the bytes that belong to no part, such as indexes.
@@ -150,26 +150,26 @@ def is_export(storage: Storage) -> bool:
 
 
 def read_export(storage: Storage) -> ExportManifest:
-    """Return the manifest of an export.
+    """Read the manifest of an export.
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: there is no manifest.
         CorruptDatasetError: it is damaged.
     """
     return from_json(ExportManifest, storage.read(EXPORT), where=f"{storage}/{EXPORT}")
 
 
 def read_export_records(storage: Storage) -> dict[int, ExportRecord]:
-    """Return the records of exported parts, by part.
+    """Read the records of exported parts; return them by part.
 
     Raises:
-        CorruptDatasetError: one is damaged.
+        CorruptDatasetError: a record is damaged.
     """
     return records_in(storage, FOLDER, partial(from_json, ExportRecord))
 
 
 def all_spans(manifest: ExportManifest, records: Iterable[ExportRecord]) -> list[Stretch]:
-    """Return every span of every file of an export."""
+    """Return the bytes of all files of an export."""
     return [*manifest.spans, *(span for record in records for span in record.spans)]
 
 
@@ -193,13 +193,13 @@ class ExportDescription(NamedTuple):
     files: dict[str, int]
 
     def facts(self) -> dict[str, Any]:
-        """Return all of it as plain values, for JSON."""
+        """Return the description as plain values for JSON."""
         manifest = self.manifest.model_dump(mode="json", exclude={"spans", "records"})
         return {"export": self.location, **manifest, "files": self.files}
 
 
 def describe_export(storage: Storage) -> ExportDescription:
-    """Read what an export says of itself.
+    """Read the metadata of an export.
 
     Raises:
         FileNotFoundError: there is no export.
@@ -211,17 +211,17 @@ def describe_export(storage: Storage) -> ExportDescription:
 
 
 Buffer = bytes | memoryview | npt.NDArray[Any]
-# A block stays in the cache of a core from hash to write. Several processes may write into one
-# file, and the system lets one of them at a time.
+# Small enough to stay in a core's cache between hashing and writing; and several processes may
+# write to one file, but the system lets only one at a time.
 _BLOCK = 2**20
-_FLUSHED_AT_ONCE = 2**23  # bytes that the disk starts to write while more are made
+_FLUSHED_AT_ONCE = 2**23  # bytes per early write to disk
 
 
 class HashedFile(io.FileIO):
-    """A file, or a span of one, hashed as it is written from its beginning to its end.
+    """A file, or a span of a file, that is hashed while it is written from beginning to end.
 
     Attributes:
-        size: bytes written so far.
+        size: the number of bytes written so far.
     """
 
     def __init__(
@@ -235,9 +235,9 @@ class HashedFile(io.FileIO):
 
         Args:
             path: the path of the file, below the root of the export.
-            start: the position of the first byte in it.
-            closed: called with the finished span.
-            file: the file on this host; without it nothing is kept but the hash.
+            start: the position of the first byte in the file.
+            closed: a function that is called with the finished span.
+            file: the file on this host; if None, only the hash is kept.
         """
         self.size = 0
         self._path, self._start, self._on_close = path, start, closed
@@ -249,8 +249,8 @@ class HashedFile(io.FileIO):
             self.seek(start)
 
     def write(self, data: Buffer) -> int:  # type: ignore[override]
-        """Append bytes; returns how many. After a failure they go nowhere."""
-        view = memoryview(data)  # type: ignore[arg-type]  # of an array: only from 3.12 on
+        """Append bytes, and return their number; after a failure, bytes are dropped."""
+        view = memoryview(data)  # type: ignore[arg-type]  # arrays: from Python 3.12 on
         if not view.nbytes:
             return 0
         view = view.cast("B")
@@ -266,17 +266,17 @@ class HashedFile(io.FileIO):
         return len(view)
 
     def _start_flush(self) -> None:
-        """Have the disk start to write all so far: `fdatasync` waits for less then.
+        """Have the disk start to write the bytes so far, so that `fdatasync` waits for less.
 
-        Linux writes what is "not needed", and keeps in memory what it is writing.
+        On POSIX_FADV_DONTNEED, Linux starts to write dirty pages, and meanwhile keeps them.
         """
         begin, self._flushed = self._flushed, self._start + self.size
-        if begin < self._flushed and not self.closed:  # no bytes would stand for all of the file
+        if begin < self._flushed and not self.closed:  # a size of 0 would mean the rest of the file
             size = self._flushed - begin
             os.posix_fadvise(self.fileno(), begin, size, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
-        """End the span."""
+        """End the span, and report it."""
         if self.closed:
             return
         with writing_scratch(self._file):
@@ -287,7 +287,7 @@ class HashedFile(io.FileIO):
         self._on_close(Stretch(self._path, self._start, self.size, self._digest.hexdigest()))
 
     def __exit__(self, kind: object, *_: object) -> None:
-        """End the span, or only close the file if it failed."""
+        """End the span, or after an error only close the file."""
         if kind is None:
             self.close()
         else:
@@ -295,23 +295,23 @@ class HashedFile(io.FileIO):
 
 
 def _open_as_it_is(file: str, flags: int) -> int:
-    """Open a file that other parts write into too: it keeps what it holds."""
+    """Open a file without truncating it, as other parts write into it too."""
     return os.open(file, flags & ~os.O_TRUNC, 0o666)
 
 
 class ExportFiles:
-    """The files of an export, or without a folder only the hashes of what is written.
+    """The files of an export, or, without a folder, only the hashes of what is written.
 
-    Files of one part are put in place once they are finished; shared files stay in their folder.
+    A file of one part is put once it is finished; shared files stay in their folder.
 
     Args:
-        folder: the folder of the files that belong to one part, on scratch; empty or missing.
-        shared: folder of the files that several parts write into.
-        put: puts a file in place.
+        folder: the folder on scratch of files that belong to one part, which is empty or missing.
+        shared: the folder of files that several parts write into.
+        put: a function that puts a file on the output.
 
     Attributes:
         spans: the bytes that were written.
-        made: files that belong to one part, as `ExportFormat.finish` needs them.
+        made: the files that belong to one part, for `ExportFormat.finish`.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class ExportFiles:
         self.made: list[Made] = []
 
     def file(self, path: str) -> HashedFile:
-        """Return a complete file."""
+        """Open a whole file for writing."""
         file = self._folder and self._folder / path
 
         def closed(span: Stretch) -> None:
@@ -336,11 +336,11 @@ class ExportFiles:
         return HashedFile(path, 0, closed, file)
 
     def span(self, path: str, start: int) -> HashedFile:
-        """Return the bytes of a shared file from `start` on; other parts write the rest."""
+        """Open a shared file for writing from `start` on; other parts write the rest."""
         return HashedFile(path, start, self.spans.append, self._shared and self._shared / path)
 
     def put(self, path: str, data: Buffer, *, start: int | None = None) -> None:
-        """Write a complete file, or bytes of a shared one from `start` on."""
+        """Write a whole file, or bytes of a shared file from `start` on."""
         with self.file(path) if start is None else self.span(path, start) as sink:
             sink.write(data)
 
@@ -351,7 +351,7 @@ class PartPosition(Value):
     Attributes:
         part: the number of the part.
         split: the split of the dataset.
-        before: the extent of the split in the parts before it.
+        before: the extent of the split in earlier parts.
     """
 
     part: Count
@@ -362,20 +362,20 @@ class PartPosition(Value):
 class ExportFormat:
     """The layout of a dataset in the files of another trainer.
 
-    A format is a function of the dataset's specification, the options, and what each split holds.
+    It depends only on the dataset's specification, the options, and the extents of the splits.
 
     Args:
         spec: the specification of the dataset.
         options: the options of the export.
-        totals: the extent of each split; their `files` are the sums of `files_of`, and not known
-            yet when that is called.
+        totals: the extent of each split; `files` are the sums of `files_of`, and 0 while that is
+            called.
 
     Attributes:
         name: the name of the format.
-        takes: the options that it uses.
-        needs_origins: True if it writes where documents come from.
+        takes: the names of the options that it uses.
+        needs_origins: True if it writes the sources of documents.
         has_uint16: True if an id has 16 bits.
-        made_with: the versions of libraries that decide bytes of it.
+        made_with: the versions of libraries that influence its bytes.
     """
 
     name: ClassVar[str]
@@ -389,19 +389,19 @@ class ExportFormat:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of an id: that of the dataset, or 16 bits."""
+        """The type of an id: the dataset's, or 16 bits."""
         return np.dtype("uint16" if self.has_uint16 else self.spec.dtype).newbyteorder("<")
 
     @property
     def file_sizes(self) -> tuple[int, int]:
-        """The least and the most bytes of a file, if it has a bound."""
+        """The least and the most bytes that `max_file_size` may be."""
         return 0, 2**63
 
     def require_possible(self) -> None:
-        """Refuse what the format cannot hold.
+        """Refuse options and datasets that do not fit the format.
 
         Raises:
-            UsageError: saying what it can.
+            UsageError: the message says what fits.
         """
         for field in self.options.model_dump(exclude_defaults=True):
             if field not in self.takes:
@@ -424,27 +424,27 @@ class ExportFormat:
             )
 
     def files_of(self, documents: int, tokens: int) -> int:
-        """Return the number of files of a split in a part, if their names depend on other parts."""
+        """Return the number of files of a part's split, if file names depend on earlier parts."""
         return 0
 
     def shared(self) -> Mapping[str, int]:
-        """Return files that several parts write into, with their sizes in bytes."""
+        """Return the files that several parts write into, with their sizes in bytes."""
         return {}
 
     def write(
         self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
-        """Write what a part holds of a split, and list in `out.made` files that are its own.
+        """Write a part's documents of a split, and list the part's own files in `out.made`.
 
         Args:
             position: the position of the part in the split.
-            documents: the documents in order; each block is valid until the next one is taken.
+            documents: the documents in order; each block is valid until the next.
             out: the files to write to.
         """
         raise NotImplementedError
 
     def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
-        """Write what belongs to no part: heads of shared files, indexes.
+        """Write the bytes that belong to no part: heads of shared files, and indexes.
 
         Args:
             made: the files of each split that belong to one part, in order.

@@ -1,6 +1,6 @@
-"""The contents of a published dataset or export: every file, with size and hash, by part.
+"""The contents of a published dataset or export: all files, with sizes and hashes, by part.
 
-Several datasets as one have the parts of each in turn, renumbered, with the same bytes.
+A merged dataset has the parts of each dataset in turn; they get new numbers, and keep their bytes.
 """
 
 from collections import defaultdict
@@ -27,9 +27,9 @@ class Move(Message):
     """A file to put on the output.
 
     Attributes:
-        root: URL of the dataset or export that has the file.
+        root: the URL of the dataset or export that has the file.
         path: the path of the file there.
-        spans: all bytes of the file, under its path on the output.
+        spans: all bytes of the file, with its path on the output.
     """
 
     root: str
@@ -43,7 +43,7 @@ class Move(Message):
 
     @property
     def to(self) -> str:
-        """Path of the file on the output."""
+        """The path of the file on the output."""
         return self.spans[0].path
 
     @property
@@ -53,12 +53,12 @@ class Move(Message):
 
 
 class FileGroup(Message):
-    """Files that are put together; the texts after all others.
+    """Files that are put by one job; the texts are put last.
 
     Attributes:
-        moves: files to put.
-        texts: small files, such as records, by their path.
-        documents, tokens: the numbers that they hold, if they are a part.
+        moves: the files to put.
+        texts: the contents of small files, such as records, by path.
+        documents, tokens: the numbers of documents and tokens in the files, if they are a part.
     """
 
     moves: tuple[Move, ...] = ()
@@ -74,7 +74,7 @@ class FileGroup(Message):
 
 
 def together(groups: Sequence[FileGroup]) -> FileGroup:
-    """Return the same files in one group."""
+    """Join groups of files into one."""
     return FileGroup(
         moves=tuple(move for group in groups for move in group.moves),
         texts={path: text for group in groups for path, text in group.texts.items()},
@@ -88,9 +88,9 @@ class Contents:
     """All files of a dataset or an export.
 
     Attributes:
-        parts: the files of each part with its record; with the last, what belongs to no part.
+        parts: the files of each part with its record; the last group also has the files of no part.
         path: the path of the manifest.
-        data: content of the manifest.
+        data: the content of the manifest.
     """
 
     parts: tuple[FileGroup, ...]
@@ -99,21 +99,21 @@ class Contents:
 
     @property
     def manifest(self) -> FileRecord:
-        """Path, size and hash of the manifest."""
+        """The path, size and hash of the manifest."""
         return FileRecord.of(self.path, self.data)
 
     @property
     def spans(self) -> list[Stretch]:
-        """All bytes of all files but the manifest."""
+        """All bytes of all files except for the manifest."""
         return [span for group in self.parts for span in group.spans]
 
 
 def contents_of(storage: Storage) -> Contents:
-    """List the contents of a storage; metadata alone is read.
+    """List the contents of a storage; only metadata are read.
 
     Raises:
         NotADatasetError: nothing is published there.
-        CorruptDatasetError: its metadata are damaged.
+        CorruptDatasetError: the metadata are damaged.
     """
     if is_export(storage):
         return _of_export(storage)
@@ -124,7 +124,7 @@ def contents_of(storage: Storage) -> Contents:
 def _of_dataset(root: str, _: str | None) -> Contents:
     storage = open_storage(root)
     files, manifest, records = read_dataset(storage)
-    # Indexes are read where no extension replaces them.
+    # Indexes are read from where no extension replaces them.
     kept = {
         summary.index.path: index_file(split, summary.index, files.sizes)
         for split, summary in manifest.splits.items()
@@ -138,12 +138,12 @@ def _of_dataset(root: str, _: str | None) -> Contents:
 
 
 def part_files(root: str, held: PartRecord, record: PartRecord) -> FileGroup:
-    """Return the files of a part.
+    """Return the group of the files of a part.
 
     Args:
-        root: URL of the dataset that has them.
-        held: the record in that dataset.
-        record: the record on the output: the same, or under another number.
+        root: the URL of the dataset that has the files.
+        held: the record of the part in that dataset.
+        record: the record on the output, perhaps with another number.
     """
     files = zip(held.files(), record.files(), strict=True)
     return FileGroup(
@@ -155,7 +155,7 @@ def part_files(root: str, held: PartRecord, record: PartRecord) -> FileGroup:
 
 
 def _of_export(storage: Storage) -> Contents:
-    """Return the contents of an export; a file of several parts goes with the first of them."""
+    """Return the contents of an export; a file of several parts belongs to the first of them."""
     manifest, root = read_export(storage), str(storage)
 
     def read(file: FileRecord) -> ExportRecord:
@@ -183,7 +183,7 @@ def _of_export(storage: Storage) -> Contents:
     return Contents(tuple(parts), EXPORT, to_json(manifest))
 
 
-# Fields that may differ: they say how sources were read, and decide no id of other sources.
+# Fields that may differ: they say how sources were read, so they do not change other sources' ids.
 _OF_SOURCES = frozenset(
     {"text_column", "text_separator", "source_format", "on_bad_document", "filters", "subset"}
 )
@@ -191,17 +191,17 @@ _OF_SOURCES = frozenset(
 
 @lru_cache(1)  # a run plans before and after it takes the output
 def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: bool) -> Contents:
-    """Return the contents of datasets that are merged, in this order; metadata alone is read.
+    """Return the contents of a merge of datasets in this order; only metadata are read.
 
     Args:
         urls: the URLs of at least two datasets.
-        _hashes: the hashes of their manifests, which say that nothing changed.
-        repeats: they may be made of the same source files.
+        _hashes: the hashes of their manifests, a key of the cache.
+        repeats: True if they may be made from the same source files.
 
     Raises:
-        ConfigMismatchError: they do not go together; names every field.
+        ConfigMismatchError: they cannot be merged; the message names every field that differs.
         UsageError: they are shuffled or deduplicated, or have a source file in common.
-        DatasetError: one is no dataset, or its metadata are damaged.
+        DatasetError: one is not a dataset, or its metadata are damaged.
     """
     opened = [(storage, *read_dataset(storage)[1:]) for storage in map(open_storage, urls)]
     (first_storage, first, _), *others = opened
@@ -226,7 +226,7 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
             )
             groups[-1] = together([groups[-1], FileGroup(moves=tuple(moves))])
         added += moved
-    spec = first.spec.model_copy(update={"subset": None})  # it says something of one dataset
+    spec = first.spec.model_copy(update={"subset": None})  # a rule is of one dataset
     indexes = split_indexes(spec, parts)
     manifest = Manifest(
         spec=spec,
@@ -246,10 +246,10 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
 
 
 def require_divisible(storage: Storage, manifest: Manifest) -> None:
-    """Refuse a dataset whose order or choice of documents holds only for all of its parts.
+    """Refuse a dataset that is shuffled or deduplicated, which holds only for all parts together.
 
     Raises:
-        UsageError: naming what it has.
+        UsageError: it is; the message names the option.
     """
     specs = [manifest.spec, *(each.spec for each in manifest.merged)]
     options = {
@@ -267,10 +267,10 @@ def require_divisible(storage: Storage, manifest: Manifest) -> None:
 def _require_same(
     first_storage: Storage, first: Manifest, storage: Storage, manifest: Manifest
 ) -> None:
-    """Refuse what does not go together.
+    """Refuse datasets that cannot be merged.
 
     Raises:
-        ConfigMismatchError: naming every field.
+        ConfigMismatchError: they differ; the message names every field that differs.
     """
     ours, theirs = first.spec, manifest.spec
     alike = {name: getattr(ours, name) for name in _OF_SOURCES}
@@ -291,12 +291,12 @@ def _require_same(
 
 
 def _require_other_sources(opened: Iterable[tuple[Storage, Sequence[PartRecord]]]) -> None:
-    """Refuse two datasets that are made of the same range of bytes of a source file.
+    """Refuse datasets that have bytes of a source file in common.
 
     Raises:
-        UsageError: naming the first file.
+        UsageError: two datasets do; the message names the first file.
     """
-    # holders: for each file, the datasets that are made of it, and their spans of it
+    # holders: file -> dataset -> the spans of the file that the dataset is made of
     holders: dict[str, dict[Storage, list[SpanRecord]]] = defaultdict(lambda: defaultdict(list))
     for storage, records in opened:
         for each in chain.from_iterable(record.made_of for record in records):
@@ -316,7 +316,7 @@ def _overlap(one: SpanRecord, other: SpanRecord) -> bool:
 
 
 def renumbered(record: PartRecord, number: int) -> PartRecord:
-    """The record of a part under another number: its files have other names, and the same bytes."""
+    """Return the record of a part under another number; only the names of its files change."""
     form, splits = record.spec.shard_format, {}
     for split, held in record.splits.items():
         shards = []
@@ -331,7 +331,7 @@ def renumbered(record: PartRecord, number: int) -> PartRecord:
 
 
 def renumbered_columns(added: AddedColumns, by: int) -> AddedColumns:
-    """Return the columns that were added to some parts, whose numbers grow by as much."""
+    """Return the entry of added columns after the numbers of its parts have grown by `by`."""
     first = added.first_part + by
     files = tuple(
         file.model_copy(update={"path": columns_path(added.table, part)})
@@ -341,7 +341,7 @@ def renumbered_columns(added: AddedColumns, by: int) -> AddedColumns:
 
 
 def _members(manifest: Manifest) -> tuple[MergedDataset, ...]:
-    """Return the members that a merged dataset lists for a dataset: itself, or its own members."""
+    """Return the members that a merge lists for a dataset: the dataset, or its own members."""
     own = MergedDataset(
         manifest=content_hash(to_json(manifest)),
         parts=len(manifest.parts),

@@ -1,6 +1,6 @@
-"""Copies and merges: published files, put elsewhere.
+"""Copies and merges: they put published files elsewhere.
 
-Every byte is read and hashed on the way, or a storage takes files over by itself.
+Every byte is read and hashed on the way, unless the storage itself links or copies the files.
 """
 
 import uuid
@@ -39,10 +39,10 @@ class MoveJob(Job[MadePart]):
 
     Attributes:
         group: the group of files to put.
-        output: URL of the output.
-        scratch: folder for files on their way.
-        read: every byte is read and compared with its hash; else a storage may give a file another
-            name, or copy it by itself.
+        output: the URL of the output.
+        scratch: the folder for files on their way.
+        read: True to read every byte and compare it with its hash; else the storage may link or
+            copy a file by itself.
     """
 
     group: FileGroup
@@ -51,10 +51,10 @@ class MoveJob(Job[MadePart]):
     read: bool
 
     def do(self, cache: WorkerCache, report: Report) -> MadePart:
-        """Put the files in place, several at once; the texts after them.
+        """Put the files, several at the same time, and then the texts.
 
         Raises:
-            CorruptDatasetError: a file is missing, or is not the recorded one.
+            CorruptDatasetError: a file is missing, or differs from its record.
             StorageError: a file is shorter than recorded, or the output or scratch is not writable.
         """
         output, group = cache.storage(self.output), self.group
@@ -63,7 +63,7 @@ class MoveJob(Job[MadePart]):
 
         def put(move: Move) -> int:
             source, path = sources[move.root], self.scratch / uuid.uuid4().hex
-            with suppress(FileNotFoundError):  # reading it names the file
+            with suppress(FileNotFoundError):  # the read below reports it
                 if not self.read and output.adopt(source, move.path, move.to, move.size):
                     return move.size
             _put_checked(source, move, output, path)
@@ -85,7 +85,7 @@ class MoveJob(Job[MadePart]):
 
 
 def _put_checked(source: Storage, move: Move, output: Storage, path: Path) -> None:
-    """Put a file whose bytes are the recorded ones, by way of a file on scratch."""
+    """Copy a file to scratch, compare its bytes with their hashes, and put it."""
     try:
         with HashedFile(move.to, 0, lambda span: None, path) as sink:
             for span in move.spans:
@@ -101,7 +101,7 @@ def _put_checked(source: Storage, move: Move, output: Storage, path: Path) -> No
 
 @dataclass(frozen=True, kw_only=True)
 class MoveBuild(DerivedBuild):
-    """Published files, put elsewhere: a copy, or several datasets as one.
+    """A copy of a dataset or export, or a merge of datasets.
 
     Attributes:
         contents: the contents of the output.
@@ -111,22 +111,22 @@ class MoveBuild(DerivedBuild):
     contents: Contents
     jobs: tuple[MoveJob, ...]
 
-    # Some parts have one large file, whose put nobody else should wait for.
+    # Some parts have one large file, for which the others should not wait.
     at_least: ClassVar[int] = 4
 
     @property
     def manifest_path(self) -> str:
-        """The manifest of a dataset, or of an export."""
+        """The path of the manifest of a dataset or an export."""
         return self.contents.path
 
     @property
     def words(self) -> Words:
-        """The run in words, for people."""
+        """The words for people."""
         return Words("copying", "copied") if self.kind == "copy" else Words("merging", "merged")
 
     @property
     def identity(self) -> FileRecord:
-        """The manifest that the output is going to have."""
+        """The manifest that the output will have."""
         return self.contents.manifest
 
     def is_published(self, output: Storage) -> bool:
@@ -139,7 +139,7 @@ class MoveBuild(DerivedBuild):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """Return all parts: the sizes of their files say which of them are done."""
+        """Return all parts of a started run; the caller compares the sizes of their files."""
         if not (published or is_started(self, output)):
             return Recorded(storage=output, parts={})
         jobs = enumerate(self.jobs)
@@ -147,11 +147,11 @@ class MoveBuild(DerivedBuild):
         return Recorded(storage=output, parts=parts)
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        """Nothing: the last part has all that belongs to none."""
+        """Return nothing: the last part includes the files that belong to no part."""
         return {}
 
     def with_again(self, parts: frozenset[int]) -> Self:
-        """The same, with some parts to be put again; each byte of them is read, as for a copy."""
+        """Return the build with some parts to be put again; each byte of them is read."""
         jobs = [
             job.model_copy(update={"read": job.read or number in parts})
             for number, job in enumerate(self.jobs)
@@ -159,7 +159,7 @@ class MoveBuild(DerivedBuild):
         return replace(super().with_again(parts), jobs=tuple(jobs))
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
-        """Name what the output must hold."""
+        """Return the manifest and the files that the output must hold."""
         return Published(self.contents.path, self.contents.data, file_sizes(self.contents.spans))
 
 
@@ -181,14 +181,14 @@ def plan_merge(
     """Plan a merge; nothing is written.
 
     Raises:
-        UsageError: the datasets do not go together, or the output holds something else.
-        DatasetError: one is no dataset, or its metadata are damaged.
+        UsageError: the datasets cannot be merged, or the output holds something else.
+        DatasetError: one is not a dataset, or its metadata are damaged.
     """
     datasets = [open_other(url, output) for url in config.datasets]
     hashes = tuple(hash_of(dataset, MANIFEST) for dataset in datasets)
     contents = merged(config.datasets, hashes, repeats=config.repeats)
     if not any(storage.remote for storage in (output, *datasets)):
-        # To name a file takes less than a task run.
+        # To link a file takes less time than a task run.
         starts = range(0, len(contents.parts), _LINKED_AT_ONCE)
         groups = [together(contents.parts[start : start + _LINKED_AT_ONCE]) for start in starts]
         contents = replace(contents, parts=tuple(groups))
@@ -216,7 +216,7 @@ def _compare(
 
 
 def _part(number: int, group: FileGroup) -> Part:
-    """Return a part of the build, with its first file."""
+    """Return a part of the build, named after its first file."""
     names = (*(f"{move.root}/{move.path}" for move in group.moves[:1]), *group.texts, "")
     size = sum(move.size for move in group.moves)
     return Part.whole(number, SourceFile(url=names[0], size=size))

@@ -1,4 +1,4 @@
-"""Some documents of a published dataset, as one of their own: the plan, and the job for a part."""
+"""A subset of the documents of a published dataset: the plan, and the job for a part."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -55,19 +55,19 @@ from tasks.core.shard.publish import published_dataset
 from tasks.core.shuffle.spills import identity_of_table, shard_bytes
 from tasks.core.workers.messages import Job, JobProgress, MadePart, Message, Report, WorkerCache
 
-_MOST_SPANS = 1000  # of a part of the subset
+_MOST_SPANS = 1000  # per part of the subset
 _BLOCK = 2**20  # documents
 _NONE: Final = np.empty((3, 0), np.int64)  # no copies
 
 
 class OriginalPart(Message):
-    """A part of the dataset that gives documents.
+    """A part of the dataset, and the choice of its documents.
 
     Attributes:
         part: the number of the part.
         taken: a bit per document, set if it is chosen.
         copies: the near copies to list, as 64-bit integers: their positions, the `codes` of their
-            witnesses in the subset, and the bins in which both agree: (3, copies).
+            witnesses in the subset, and the number of bins in which both agree: (3, copies).
     """
 
     part: int
@@ -76,16 +76,16 @@ class OriginalPart(Message):
 
 
 class SubsetJob(Job[MadePart]):
-    """Write one part of a subset and record it.
+    """Write one part of a subset, and its record.
 
     Attributes:
         part: the number of the part.
-        originals: the parts of the dataset that it is made of.
-        dataset: URL of the dataset.
+        originals: the parts of the dataset that the part is made of.
+        dataset: the URL of the dataset.
         manifest: the manifest of the dataset.
         spec: the specification of the part, with the rule that chooses the documents.
-        output: URL of the subset.
-        scratch: folder for the part's files before they are put in place.
+        output: the URL of the subset.
+        scratch: the folder for the part's files before they are put.
     """
 
     part: int
@@ -131,7 +131,7 @@ class SubsetJob(Job[MadePart]):
     def _add(
         self, part: PartOfDataset, files: PartFiles, original: OriginalPart, *, rows_before: int
     ) -> NearDuplicates:
-        """Add the chosen documents of one part of the dataset; returns the copies to list."""
+        """Add the chosen documents of one part of the dataset; return the copies to list."""
         listed = listed_documents(part.files, part.record, values=True)
         taken = unpacked(np.frombuffer(original.taken, np.uint8), len(listed))
         for name, column in part.added().items():
@@ -156,7 +156,7 @@ class SubsetJob(Job[MadePart]):
     def _copies(
         self, listed: pa.Table, original: OriginalPart, *, rows_before: int
     ) -> NearDuplicates:
-        """Return the near copies of a part, as the subset lists them."""
+        """Return the near copies of a part, as listed in the subset."""
         if (rule := self.spec.listed_near) is None:
             return NearDuplicates.joined([])
         found = np.frombuffer(original.copies, np.int64).reshape(3, -1)
@@ -177,7 +177,7 @@ class SubsetJob(Job[MadePart]):
         """Pack the documents of a split that are `taken`, (documents,).
 
         Raises:
-            CorruptDatasetError: a shard is missing or damaged, or documents end elsewhere.
+            CorruptDatasetError: a shard is missing or damaged, or a document's length is wrong.
         """
         first = 0
         for block in part.documents(split):
@@ -231,13 +231,13 @@ class SubsetJob(Job[MadePart]):
 
 @dataclass(frozen=True, kw_only=True)
 class SubsetBuild(DerivedBuild):
-    """Some documents of a published dataset, as one of their own.
+    """The build of a subset.
 
     Attributes:
-        dataset: the dataset that the documents belong to.
+        dataset: the dataset that the documents are from.
         original: the manifest of the dataset.
         spec: the specification of the subset.
-        members: the datasets that the subset says it was merged from.
+        members: the members that the subset's manifest lists; empty unless merged or extended.
     """
 
     config: SubsetConfig
@@ -252,7 +252,7 @@ class SubsetBuild(DerivedBuild):
 
     @property
     def identity(self) -> DatasetSpec:
-        """The specification, with the rule that chooses the documents."""
+        """The specification of the subset, with the rule that chooses the documents."""
         return self.spec
 
     def is_published(self, output: Storage) -> bool:
@@ -263,7 +263,7 @@ class SubsetBuild(DerivedBuild):
         return True
 
     def recorded(self, output: Storage, *, published: bool) -> Recorded:
-        """Return the parts that are recorded."""
+        """Return the parts of this subset that are recorded."""
         parts = {
             number: [*map(Stretch.of, record.files())]
             for number, record in read_records(output).items()
@@ -272,7 +272,7 @@ class SubsetBuild(DerivedBuild):
         return Recorded(storage=output, parts=parts)
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
-        """Put the indexes and the tokenizer."""
+        """Put the indexes, the tokenizer and, with a shuffle, the table of sources."""
         on_status("reading the records")
         records = all_recorded(read_records(output), range(len(self.parts)), output)
         on_status("putting the indexes")
@@ -301,7 +301,7 @@ def plan_subset(
 
     Raises:
         UsageError: the dataset has too few documents, or the output holds something else.
-        ConfigMismatchError: another subset was started or made there.
+        ConfigMismatchError: the output holds another subset, started or finished.
         DatasetError: there is no dataset, or it is damaged.
     """
     dataset = open_other(config.dataset, output)
@@ -310,7 +310,7 @@ def plan_subset(
 
 @lru_cache(1)  # a run plans before and after it takes the output; a choice may read all lists
 def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
-    """Return the subset of a dataset with this hash of its manifest."""
+    """Plan the subset; the hash of the dataset's manifest is a key of the cache."""
     dataset = open_storage(config.dataset)
     _files, manifest, records = read_dataset(dataset)
     held, distinct = _of_condition(config.condition, dataset, manifest, records), None
@@ -339,7 +339,7 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
     taken = packed(map(taken_of, records))
     copies = [_NONE for _ in records] if distinct is None else distinct.left_out(records, taken)
     counts = [int(taken(record).sum()) for record in records]
-    # A part of the subset is of one of the datasets that were merged, or of one generation.
+    # A part of the subset is made from one member of a merged dataset, or from one generation.
     ends = accumulate([each.parts for each in manifest.members] or [len(records)], initial=0)
     grouped = [[*_groups(records[begin:end], counts, copies)] for begin, end in pairwise(ends)]
     groups = [*chain(*grouped)]
@@ -382,10 +382,10 @@ def _subset(config: SubsetConfig, _: str | None) -> SubsetBuild:
 def _of_condition(
     condition: Condition | None, dataset: Storage, manifest: Manifest, records: Sequence[PartRecord]
 ) -> Candidates:
-    """Find the documents for which the condition holds, all without one.
+    """Find the documents for which the condition holds, or all documents if there is none.
 
     Raises:
-        UsageError: the condition names a column that there is not, or holds for no document.
+        UsageError: the condition names a missing column, or holds for no document.
     """
     if condition is None:
         return lambda record: np.ones(record.documents_kept, np.bool_)
@@ -401,7 +401,7 @@ def _of_condition(
 
 
 def packed(flags: Iterable[Flags]) -> Candidates:
-    """Flags of the documents of each part in turn, kept as a bit per document."""
+    """Keep the flags of the documents of all parts, in turn, as a bit per document."""
     bits = [*map(np.packbits, flags)]
     return lambda record: unpacked(bits[record.part], record.documents_kept)
 
@@ -409,7 +409,7 @@ def packed(flags: Iterable[Flags]) -> Candidates:
 def _rename(
     copies: Sequence[Ints], groups: Sequence[Sequence[int]], records: Sequence[PartRecord]
 ) -> None:
-    """Give each witness the part of the subset that it is in, and its row there.
+    """Rename each witness to its part of the subset and its row there.
 
     Args:
         copies: the copies in each part; see `DistinctDocuments.left_out`.
@@ -428,7 +428,7 @@ def _rename(
 def _choose(
     config: SubsetConfig, dataset: Storage, records: Sequence[PartRecord], held: Candidates
 ) -> Choice:
-    """Return the documents that the configuration asks for."""
+    """Choose the documents that the configuration asks for."""
 
     def weights() -> Iterator[Ints]:
         if config.tokens is None:
@@ -452,7 +452,7 @@ def _choose(
 
 
 def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
-    """Tokens of all documents, with their end-of-text ids, a part at a time."""
+    """Yield the tokens of each document of a part, with end-of-text ids, a part at a time."""
 
     def of(record: PartRecord) -> Ints:
         listed = listed_documents(DatasetFiles(dataset), record)
@@ -465,10 +465,10 @@ def _lengths(dataset: Storage, records: Sequence[PartRecord]) -> Iterator[Ints]:
 def _groups(
     records: Sequence[PartRecord], counts: Sequence[int], copies: Sequence[Ints]
 ) -> Iterator[tuple[int, ...]]:
-    """Yield the parts of the dataset that each part of the subset is made of, in order.
+    """Yield, for each part of the subset in order, the parts of the dataset that it is made of.
 
-    A part without chosen documents and copies is left out. Parts of complete files go together
-    until they fill a shard.
+    A part without chosen documents or copies is skipped. Parts of complete files are joined until
+    they fill a shard.
 
     Args:
         records: the records of the parts.

@@ -1,7 +1,7 @@
-"""A table of values for documents, looked up by the names of the documents.
+"""A table of values for documents, indexed by the names of the documents.
 
 A document is named by its file and row, or by the value of one of its columns. Names are compared
-as 128 bits: those of a file and row, and of a text, are hashes (`streaming_ext.text.text_hashes`).
+as 128 bits; for a file and row, or a text, these are a hash (`streaming_ext.text.text_hashes`).
 """
 
 import io
@@ -28,14 +28,14 @@ from streaming_ext.text.documents.columns import stored, too_long
 from streaming_ext.text.documents.files import codec_of
 from streaming_ext.text.text_hashes import text_digests
 
-ORIGIN: Final = ("source", "row")  # the columns that name documents, unless another one does
-Names = npt.NDArray[np.bytes_]  # of documents, 16 bytes each
+ORIGIN: Final = ("source", "row")  # the columns that name documents, unless a key does
+Names = npt.NDArray[np.bytes_]  # 16 bytes per document
 _TEXT: Final = pa.large_string()
-_NAMES: Final = "names"  # of the saved table; values have a prefix
+_NAMES: Final = "names"  # column of the saved table; value columns have a prefix
 
 
 def _csv(file: Any) -> pa.Table:
-    convert = pa_csv.ConvertOptions(null_values=[""])  # as in sources
+    convert = pa_csv.ConvertOptions(null_values=[""])  # as for sources
     convert.strings_can_be_null, convert.quoted_strings_can_be_null = True, False
     parse = pa_csv.ParseOptions(newlines_in_values=True)
     return pa_csv.read_csv(file, parse_options=parse, convert_options=convert)
@@ -49,14 +49,14 @@ _READERS: Final[Mapping[str, Callable[[Any], pa.Table]]] = {
 
 
 def read_table(url: str, data: bytes) -> pa.Table:
-    """Return the table that a file holds.
+    """Parse the table in a file.
 
     Args:
-        url: the file; the end of its name says the format.
+        url: the URL of the file, whose suffix gives the format.
         data: the bytes of the file.
 
     Raises:
-        UsageError: it is of another format, or damaged.
+        UsageError: the file has another format, or is damaged.
     """
     name, codec = url, codec_of(url)
     if codec != "none":
@@ -73,10 +73,10 @@ def read_table(url: str, data: bytes) -> pa.Table:
 
 
 def as_names(halves: Keys) -> Names:
-    """Return names of which these are the halves, (documents, 2).
+    """Return the names with these halves, (documents, 2).
 
-    NumPy drops zero bytes at the end of an `S16`, and fills up with them where it compares: as all
-    names have 16 bytes, they are compared exactly.
+    NumPy drops zero bytes at the end of an `S16`, and pads with zero bytes to compare. All names
+    have 16 bytes, so the comparison is exact.
     """
     return np.ascontiguousarray(halves).view("S16").ravel()
 
@@ -87,7 +87,7 @@ def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Names:
     Args:
         urls: the URLs of all files.
         files: the number of the file of each document, (documents,).
-        rows: the row of each there, (documents,).
+        rows: the row of each document in its file, (documents,).
     """
     digests = text_digests(pa.array(urls, _TEXT))[files]
     halves = [document_keys(half, digests[:, half].view(np.int64), rows) for half in range(2)]
@@ -95,7 +95,7 @@ def row_names(urls: Sequence[str], files: Ints, rows: Ints) -> Names:
 
 
 def value_names(column: pa.Array) -> Names:
-    """Return the names of documents by texts or numbers without nulls: (documents,)."""
+    """Return the names of documents by a column of texts or numbers without nulls: (documents,)."""
     if column.type == _TEXT:
         return as_names(text_digests(column))
     halves = np.zeros((len(column), 2), np.uint64)
@@ -105,11 +105,11 @@ def value_names(column: pa.Array) -> Names:
 
 @dataclass(frozen=True)
 class ValueTable:
-    """A table in the order of its names.
+    """A table of values, sorted by names.
 
     Attributes:
         names: the name of each row, ascending: (rows,).
-        values: the columns that it adds, with the prefix of kept columns.
+        values: the columns to add, with the prefix of kept columns.
     """
 
     names: Names
@@ -117,14 +117,14 @@ class ValueTable:
 
     @classmethod
     def of(cls, names: Names, values: pa.Table) -> tuple[Self, Ints]:
-        """The table of rows with these names, (rows,), and the rows whose name is not new."""
+        """Return the table of rows with these names, (rows,), and the rows that repeat a name."""
         order = np.argsort(names, kind="stable")
         names = names[order]
         made = cls(names, values.take(pa.array(order)).combine_chunks())
         return made, np.sort(order[1:][names[1:] == names[:-1]])
 
     def save(self, path: Path) -> None:
-        """Write it to a file that `open` maps."""
+        """Write the table to a file that `open` maps."""
         names = fixed_binary(self.names.view(np.uint8).reshape(-1, 16))
         table = self.values.append_column(_NAMES, names)
         with pa.ipc.new_file(str(path), table.schema) as file:
@@ -132,7 +132,7 @@ class ValueTable:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Map a file: all workers of a host share its memory."""
+        """Map a saved table, so that all workers of a host share its memory."""
         table = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
         names = fixed_bytes(table[_NAMES].chunk(0)).view("S16").ravel()
         return cls(names, table.drop_columns([_NAMES]))
@@ -146,16 +146,17 @@ class ValueTable:
 
 
 def added_columns(table: pa.Table, key: str | None, known: Collection[str], where: str) -> pa.Table:
-    """Return the columns that a table adds, as kept columns are stored.
+    """Return the columns that a table adds, in the form of kept columns.
 
     Args:
         table: the table.
         key: the column that names documents; None for file and row.
-        known: the columns that the dataset has.
+        known: the names of the dataset's columns.
         where: the table, for messages.
 
     Raises:
-        UsageError: it names no documents or adds nothing, or what cannot be stored.
+        UsageError: the table names no documents, adds no column, or has a value that cannot be
+            stored.
     """
     keys, found = ORIGIN if key is None else (key,), ", ".join(table.column_names) or "none"
     for name in table.column_names:
@@ -199,17 +200,17 @@ def _stored(name: str, column: pa.ChunkedArray, where: str) -> pa.Array:
 def names_in(
     table: pa.Table, key: str | None, kind: pa.DataType, urls: Iterable[str], where: str
 ) -> Names:
-    """Return the name of the document that each row is about: (rows,).
+    """Return the name of each row's document: (rows,).
 
     Args:
         table: the table.
         key: the column that names documents; None for file and row.
-        kind: the type of this column in the dataset.
-        urls: all files of the dataset; a table may give the end of a URL.
+        kind: the type of the key column in the dataset.
+        urls: the URLs of all files of the dataset; a table may have the end of a URL.
         where: the table, for messages.
 
     Raises:
-        UsageError: a name is missing, of another type, or that of several files.
+        UsageError: a name is missing, has another type, or fits several files.
     """
 
     def column(name: str, kind: pa.DataType) -> pa.Array:
@@ -233,7 +234,7 @@ def names_in(
 
 
 def _url_of(name: str, by_end: Mapping[str, Sequence[str]], where: str) -> str:
-    """The URL that a name in a table means, which may be its end; the name itself if none is."""
+    """Return the URL that is a name or ends in it; return the name itself if there is none."""
     known = by_end.get(name.rpartition("/")[2], ())
     found = [url for url in known if url.endswith(f"/{name}")]
     if name in known or not found:

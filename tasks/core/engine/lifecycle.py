@@ -67,7 +67,7 @@ def compare(build: B, output: Storage) -> B:
 
 
 def _with_done(build: B, output: Storage, sizes: Mapping[str, int], *, published: bool) -> B:
-    """Return the build with the parts that are left to do: not recorded, or without a file."""
+    """Return the build with the parts that are left to do: not recorded, or with lost files."""
     recorded = build.recorded(output, published=published)
     if recorded.storage is not output:
         sizes = all_sizes(recorded.storage)
@@ -135,7 +135,7 @@ def finish(build: Build, output: Storage, on_status: OnStatus) -> Build | None:
 
 
 def _end(output: Storage, on_status: OnStatus) -> None:
-    """Remove from a published output what only the run needed."""
+    """Remove the files from a published output that only the run needed."""
     on_status("removing what only the run needed")
     remove_spills(output)
     output.remove(BUILD)

@@ -158,7 +158,7 @@ def require_outside(storage: Storage) -> None:
 
 
 def scratch_folder(config: Execution, storage: Storage) -> Path:
-    """Return the folder for work in progress: as configured, or beside a local output."""
+    """Return the folder for work in progress: in the configured folder, or in the storage's."""
     if config.scratch is None:
         return storage.scratch_parent / f".{storage.name}.scratch"
     return scratch_base(config, storage)

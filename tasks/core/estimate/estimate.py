@@ -119,8 +119,8 @@ class Cost(BaseModel):
         seconds: the time from the command to the published manifest.
         bottleneck: the resource that takes longest.
         busy: the time of each resource alone, in seconds.
-        text_rate: the text that all hosts do together, in bytes per second.
-        fetched, uploaded: the bytes that all hosts send over the network.
+        text_rate: the text that all hosts process together, in bytes per second.
+        fetched, uploaded: the bytes that all hosts fetch and upload over the network.
         output: the bytes of the dataset.
         scratch: the most bytes of work in progress on each host.
         spills: the bytes of spills on the output until it is published.
@@ -263,7 +263,7 @@ class Bench(BaseModel):
     Attributes:
         engine: the engine that tokenizes, in words.
         reference: the software whose ids count as right.
-        rate: the text that a worker does while all of them work, in bytes per second.
+        rate: the text that a worker processes while all of them work, in bytes per second.
         workers: the number of workers.
         text_bytes: the size of the text that was tokenized.
         compared_bytes: the size of the text whose ids were compared with the reference's.

@@ -102,7 +102,7 @@ class Measured(NamedTuple):
             is the reference.
         counts: the counts of each text.
         rows: the rows of all texts, including those whose text gives no token.
-        rate: the text that a worker does while all of them work, in bytes per second.
+        rate: the text that a worker processes while all of them work, in bytes per second.
         table_bytes: the bytes per token of the tables of documents.
         workers: the number of workers.
     """

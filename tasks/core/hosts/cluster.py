@@ -3,8 +3,8 @@
 Below `runs/RUN/`:
 
     plan.json       the plan, which every partition reads
-        parent.json     the sign of life of the run that plans and publishes
-        00003-1.json    the sign of life of attempt 1 at partition 3, with its progress
+    parent.json     the sign of life of the run that plans and publishes
+    00003-1.json    the sign of life of attempt 1 at partition 3, with its progress
 
 Each sign is put again every few seconds with a higher number. A reader times on its own clock when
 the number changes, so the clocks of the hosts need not agree.

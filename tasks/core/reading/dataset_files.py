@@ -237,7 +237,7 @@ def open_dataset(
         generation: the requested generation; see `DatasetFiles`.
 
     Raises:
-        NotADatasetError: there is none.
+        NotADatasetError: there is no dataset.
         CorruptDatasetError: the manifest is damaged.
     """
     files = DatasetFiles(storage, storage.list(), generation=generation)
@@ -434,7 +434,7 @@ def is_of_extension(path: str, manifest: Manifest) -> bool:
 def remove_unrecorded(
     storage: Storage, recorded: Iterable[int], *, first_part: int, kept: Collection[str] = ()
 ) -> None:
-    """Remove files of parts that are not recorded, which killed runs left, and files of no part.
+    """Remove leftovers of killed runs: files of parts that are not recorded, and files of no part.
 
     Args:
         storage: the storage of the dataset.

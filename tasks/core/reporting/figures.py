@@ -1,4 +1,4 @@
-"""The figures of a report: the numbers behind its pictures and lists."""
+"""The figures of a report: the numbers behind its charts and lists."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -46,7 +46,7 @@ class Snapshot:
 
 @dataclass(kw_only=True, slots=True)
 class WorkingFile:
-    """A part in hand.
+    """A part in progress.
 
     Attributes:
         step: the name of the step, which may still wait for a worker.
@@ -123,7 +123,7 @@ class RunProgress:
         self._ended = time.monotonic()
 
     def stop(self, phase: str) -> None:
-        """End the run early: no part is in hand any more."""
+        """End the run early: no part is in progress any more."""
         with self._lock:
             self._finished = replace(self._finished, phase=phase, stopped=True)
             self._ended = time.monotonic()
@@ -172,7 +172,7 @@ class RunProgress:
             self._working.pop(part, None)
 
     def files(self) -> tuple[list[WorkingFile], list[PartTimes | FailedFile]]:
-        """Return the parts in hand and the ended ones, each in the order in which they came."""
+        """Return the parts in progress and the ended ones, each in the order in which they came."""
         with self._lock:
             return [replace(file) for file in self._working.values()], list(self._results)
 

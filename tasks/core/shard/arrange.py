@@ -146,7 +146,7 @@ def _lay_out(
 
     Returns:
         The sources by number; the rows that each part has before it in its source; the first bad
-            documents, with their rows in the sources.
+        documents, with their rows in the sources.
     """
     spans = joined_spans(parts)
     sources: list[Source] = []

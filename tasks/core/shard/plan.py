@@ -216,7 +216,7 @@ def _second_phase(build: ShardBuild, storage: Storage) -> ShardBuild:
 
 
 def _stand_in(summary: PartSummary) -> Part:
-    """Return a part of the dataset that is extended; of its sources, only the first file."""
+    """Return a stand-in for a part of the extended dataset, with its first file only."""
     source = SourceFile(
         url=summary.source.url, size=summary.source.size, version=summary.source.version
     )

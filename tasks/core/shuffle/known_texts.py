@@ -23,7 +23,7 @@ from tasks.core.shuffle.spills import SpillIndex, read_spill_record
 
 MOST_KNOWN: Final = 2**22  # texts that a worker remembers: 100 MB
 _TOKEN_BITS: Final = np.uint64(MOST_NOTED_TOKENS.bit_length())
-_MOST_PARTS: Final = 1024  # before this part: the nearest ones
+_MOST_PARTS: Final = 1024  # the nearest earlier ones, to look for texts
 _LOOK_SECONDS: Final = 0.5
 
 
@@ -123,7 +123,7 @@ class _TokensByKey:
 
     def add(self, keys: Keys, tokens: Ints) -> None:
         """Remember texts; `keys`: (texts, 2), `tokens`: (texts,)."""
-        fit = (tokens > 0) & (tokens < MOST_NOTED_TOKENS)  # others are forgotten
+        fit = (tokens > 0) & (tokens < MOST_NOTED_TOKENS)  # others cannot be noted
         if self.full or not fit.any():
             return
         keys, tokens = keys[fit], tokens[fit]

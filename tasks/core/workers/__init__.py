@@ -1,1 +1,1 @@
-"""Worker processes: the pool that runs them, the messages between, and the jobs."""
+"""Worker processes: the pool that runs them, their messages and their jobs."""

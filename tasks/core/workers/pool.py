@@ -158,7 +158,7 @@ class WorkerPool:
         self._slots.put((False, number, worker or self._start()))
 
     def run_ahead(self, job: Job[Any]) -> None:
-        """Do a job in the background; a ShardmillError is ignored, as later jobs will report it.
+        """Do a job in the background; its error is ignored, as later jobs will report it.
 
         Only one worker works until the job is done: others would repeat its work.
         """

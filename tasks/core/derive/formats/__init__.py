@@ -1,4 +1,4 @@
-"""Formats of other trainers, found by name."""
+"""The formats of other trainers, by name."""
 
 from tasks.core.derive.export_format import ExportFormat
 from tasks.core.derive.formats.litdata import LitdataExport

@@ -1,4 +1,4 @@
-"""A stream of ids, cut into files between documents."""
+"""Cutting of a stream of ids into files between documents."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -11,23 +11,23 @@ from streaming_ext.base.arrays import Ints
 from tasks.core.reading.documents import DocumentBlock, Ids
 
 Dtype = np.dtype[Any]
-Block = tuple[int, Ids, Ints]  # number of a file, and ids and lengths of documents in it
+Block = tuple[int, Ids, Ints]  # file number; ids and lengths of its documents
 
 
 def cut_between_documents(
     documents: Iterable[DocumentBlock], most: int, *, extra: int = 0
 ) -> Iterator[tuple[int, Iterator[Block]]]:
-    """Cut a stream between documents into files; a document that is larger has a file of its own.
+    """Cut a stream into files between documents; a document that is too large gets its own file.
 
-    At most 10 ids per file, documents of 4, 5, 12 and 3 ids: files of 4 + 5, 12, 3.
+    With at most 10 ids per file, documents of 4, 5, 12 and 3 ids give files of 4 + 5, 12 and 3.
 
     Args:
         documents: the documents in order.
-        most: the most ids of a file.
+        most: the most ids per file.
         extra: the room that a document takes besides its ids, in ids.
 
     Yields:
-        The number of a file, and what is in it.
+        The number of a file, and its blocks.
     """
     return groupby(_blocks(documents, most, extra), itemgetter(0))
 
@@ -35,7 +35,7 @@ def cut_between_documents(
 def _blocks(documents: Iterable[DocumentBlock], most: int, extra: int) -> Iterator[Block]:
     number, held = -1, most + 1
     for block in documents:
-        # filled: (documents,), what is taken up to the end of each
+        # filled: (documents,), the room taken up to the end of each document
         filled = block.ends + extra * np.arange(1, len(block.ends) + 1)
         first = begin = before = 0
         while first < len(filled):

@@ -1,6 +1,6 @@
-"""litData's chunks of ids, which `TokensLoader` cuts into blocks: a document is an item.
+"""The format of litData's `TokensLoader`: chunks of ids, in which a document is an item.
 
-A chunk is `u32 N`, `u32[N + 1]` offsets of its items in the file, and their ids.
+A chunk is `u32 N`, `u32[N + 1]` offsets of its items in the file, and the ids.
 """
 
 import json
@@ -29,19 +29,19 @@ class LitdataExport(ExportFormat):
 
     @property
     def size(self) -> int:
-        """Bytes of a chunk, at most, unless it holds one document."""
+        """The most bytes per chunk, unless a chunk holds a single document."""
         return self.options.max_file_size or _DEFAULT_BYTES
 
     @property
     def file_sizes(self) -> tuple[int, int]:
-        """As many bytes as an offset can count."""
+        """The most bytes that an offset can count."""
         return 0, _MOST_BYTES
 
     def write(
         self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
-        """Write a part's chunks; one is held in memory, since its head lists all of its items."""
-        room = self.size - 2 * _OFFSET_BYTES  # besides the number of items and the last offset
+        """Write a part's chunks, each through memory, as the head of a chunk lists all items."""
+        room = self.size - 2 * _OFFSET_BYTES  # without the number of items and the last offset
         most, extra = max(room // self.dtype.itemsize, 1), _OFFSET_BYTES // self.dtype.itemsize
         for number, blocks in cut_between_documents(documents, most, extra=extra):
             held = [(ids.astype(self.dtype), lengths) for _, ids, lengths in blocks]
@@ -83,7 +83,7 @@ class LitdataExport(ExportFormat):
                 "encryption": None,
                 "item_loader": "TokensLoader",
             }
-            # Readers keep what they fetched as long as this stays: no time, but the content.
+            # Readers keep fetched files as long as this is the same, so it is a hash, not a time.
             updated = content_hash(json.dumps(chunks).encode())
             index = {"chunks": chunks, "config": config, "updated_at": updated}
             out.put(f"{split}/index.json", json.dumps(index, sort_keys=True).encode())

@@ -1,8 +1,8 @@
-"""Megatron-LM's `PREFIX.bin` and `PREFIX.idx`: ids, and where each document begins.
+"""The format of Megatron-LM: ids in `PREFIX.bin`, and an index of documents in `PREFIX.idx`.
 
-One pair per split, in which every part writes a range of its own; with `--max-file-size` pairs
-of each part's own, cut between documents. `sequences.json` holds what
-`--per-dataset-sequences-path` takes, of prefixes below the export's root.
+There is one pair per split, into which every part writes a range. With `--max-file-size`, each part
+has its own pairs, cut between documents. `sequences.json` is for Megatron's option
+`--per-dataset-sequences-path`, with prefixes below the root of the export.
 """
 
 import json
@@ -37,11 +37,11 @@ class MegatronExport(ExportFormat):
 
     @property
     def _of_all_parts(self) -> Extents:
-        """The splits whose pair all parts write into: none if files have a bound."""
+        """The splits with one pair for all parts: none with `--max-file-size`."""
         return self.totals if self.options.max_file_size is None else {}
 
     def shared(self) -> Mapping[str, int]:
-        """Return one pair per split, unless files have a bound."""
+        """Return one pair per split; none with `--max-file-size`."""
         sizes = {}
         for split, total in self._of_all_parts.items():
             sizes[f"{split}/{_NAME}.bin"] = total.tokens * self.dtype.itemsize
@@ -51,7 +51,7 @@ class MegatronExport(ExportFormat):
     def write(
         self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
-        """Write a part's ranges of the pair, or pairs of its own."""
+        """Write a part's ranges of the pair, or its own pairs."""
         if self.options.max_file_size is not None:
             self._write_pairs(position, documents, out, self.options.max_file_size)
             return
@@ -90,7 +90,7 @@ class MegatronExport(ExportFormat):
             out.made.append(Made(path=f"{prefix}.bin", documents=len(lengths), size=sink.size))
 
     def finish(self, made: Mapping[Split, Sequence[Made]], out: ExportFiles) -> None:
-        """Write the heads of the indexes, and how many sequences each pair has."""
+        """Write the heads of the indexes, and the number of sequences of each pair."""
         documents = {file.path: file.documents for files in made.values() for file in files}
         for split, total in self._of_all_parts.items():
             path = f"{split}/{_NAME}.idx"
@@ -105,7 +105,7 @@ class MegatronExport(ExportFormat):
 
 
 def _starts(documents: int, number: int) -> tuple[int, int, int]:
-    """Positions of the length, offset and number of a document in an index of `documents`."""
+    """Return the byte positions of document `number`'s length, offset and number in an index."""
     offsets = _HEAD + 4 * documents
     return _HEAD + 4 * number, offsets + 8 * number, offsets + 8 * (documents + number)
 
@@ -116,12 +116,12 @@ def _head(dtype: Dtype, documents: int) -> bytes:
 
 
 def _index(lengths: Ints, documents: int, tokens: int, itemsize: int) -> list[Ints]:
-    """Lengths, offsets in bytes and numbers of documents.
+    """Return the lengths of documents, their offsets in bytes, and their numbers.
 
     Args:
-        lengths: the tokens of each, (documents,).
-        documents: the number of documents before them.
-        tokens: the number of tokens before them.
+        lengths: the tokens of each document, (documents,).
+        documents: the number of earlier documents.
+        tokens: the number of earlier tokens.
         itemsize: the bytes of an id.
     """
     offsets = (np.cumsum(lengths) - lengths + tokens) * itemsize

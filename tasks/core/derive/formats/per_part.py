@@ -1,4 +1,4 @@
-"""Formats with files of each part alone: nanotron's `.ds`, OLMo's `.npy`, and Parquet."""
+"""Formats in which each part has its own files: nanotron's `.ds`, OLMo's `.npy`, and Parquet."""
 
 import gzip
 import io
@@ -16,12 +16,12 @@ from pyarrow import csv
 from tasks.core.derive.export_format import ExportFiles, ExportFormat, PartPosition
 from tasks.core.reading.documents import DocumentBlock
 
-_GROUP_TOKENS = 2**24  # of a row group: readers hold one in memory
+_GROUP_TOKENS = 2**24  # per row group: readers hold one in memory
 _SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32())})
 
 
 class NanotronExport(ExportFormat):
-    """nanotron's and datatrove's bare ids, with an index of documents and metadata beside them."""
+    """Bare ids for nanotron and datatrove, with files of document ends and metadata."""
 
     name = "nanotron"
 
@@ -41,14 +41,14 @@ class NanotronExport(ExportFormat):
 
 
 def _in_words(tokens: int) -> str:
-    """A number for people, as datatrove writes it: three figures, with the unit T for tokens."""
+    """Format a number like datatrove: three figures, and T for tokens."""
     power = (len(str(tokens)) - 1) // 3
     prefix = ("", "k", "M", "G", "T", "P")[power]
     return f"{tokens / 1000**power:.3g} {prefix}T"
 
 
 class OlmoExport(ExportFormat):
-    """OLMo-core's and dolma's ids without a header, next to a list of documents."""
+    """Ids without a header for OLMo-core and dolma, with lists of documents."""
 
     name = "olmo"
     made_with: ClassVar = {"pyarrow": pa.__version__, "zlib": zlib.ZLIB_RUNTIME_VERSION}
@@ -73,17 +73,17 @@ class OlmoExport(ExportFormat):
 
 
 def _listed(documents: DocumentBlock, tokens: int, prefix: str, number: int) -> bytes:
-    """The lines `start,end,id,src,loc` of some documents: `loc` is the row in the source file.
+    """Return a line `start,end,id,src,loc` per document; `loc` is the row in the source file.
 
     Args:
         documents: the documents, with their origins.
-        tokens: the number of tokens of the part before them.
-        prefix: the prefix of an `id`, which ends in the number of the document in the part.
+        tokens: the number of earlier tokens of the part.
+        prefix: the prefix of each `id`, to which the number of the document in the part is added.
         number: the number of the first document.
     """
     assert documents.origins is not None  # noqa: S101  (`needs_origins`)
     source_rows = documents.origins.source_rows
-    # Rows of a span count from its first byte on if nobody counted the rows before it.
+    # Rows are counted from a span's first byte on if the rows before it are not known.
     files = pa.array(
         [f"{url}#byte={begin}" if begin else url for url, begin in source_rows.files], pa.string()
     )
@@ -101,7 +101,7 @@ def _listed(documents: DocumentBlock, tokens: int, prefix: str, number: int) -> 
 
 
 class ParquetExport(ExportFormat):
-    """`input_ids`, a row per document, as Hugging Face `datasets` reads them."""
+    """Parquet files for Hugging Face `datasets`, with a row of `input_ids` per document."""
 
     name = "parquet"
     made_with: ClassVar = {"pyarrow": pa.__version__}
@@ -119,7 +119,7 @@ class ParquetExport(ExportFormat):
                 use_dictionary=False,
                 write_statistics=False,
                 store_schema=False,
-                write_page_index=True,  # else a list may lie in two pages, which some refuse
+                write_page_index=True,  # else a list may span two pages, which some readers refuse
             ) as file,
         ):
             for block in documents:
@@ -128,8 +128,8 @@ class ParquetExport(ExportFormat):
 
 
 def _groups(documents: DocumentBlock) -> Iterable[pa.Table]:
-    """Yield some documents as tables, each for a row group."""
-    # offsets: (documents + 1,), where each begins, and the end of the last one
+    """Yield documents as tables, one per row group."""
+    # offsets: (documents + 1,), the start of each document, and the end of the last
     offsets = np.concatenate([[0], documents.ends])
     cuts = np.searchsorted(offsets, np.arange(0, offsets[-1], _GROUP_TOKENS))
     for first, last in pairwise(np.unique([*cuts, len(documents.ends)]).tolist()):

@@ -1,7 +1,7 @@
-"""WebDataset: tar files of samples, each the ids of a row, or of a document, as `.npy`.
+"""The format WebDataset: tar files of samples; each is the ids of a row or document as `.npy`.
 
-Beside them are what Energon looks for (an index of each tar, `.nv-meta`) and what `wids` does (a
-list of the tars of a split).
+There are also files for Energon (an index of each tar, `.nv-meta`) and for `wids` (a list of the
+tars of a split).
 """
 
 import json
@@ -33,7 +33,7 @@ _PARTS_OF_ENERGON: dict[Split, str] = {"train": "train", "holdout": "val"}
 
 
 class WebdatasetExport(ExportFormat):
-    """Tars of each part, numbered through over all parts, and lists of them."""
+    """Tars of each part, numbered over all parts, and lists of them."""
 
     name = "webdataset"
     made_with: ClassVar = {"python": ".".join(platform.python_version_tuple()[:2])}  # its tarfile
@@ -41,7 +41,7 @@ class WebdatasetExport(ExportFormat):
     def __init__(self, spec: DatasetSpec, options: ExportOptions, totals: Extents) -> None:
         super().__init__(spec, options, totals)
         self._documents_are_samples = options.rows == "documents"
-        # Rows hold several documents, so they cannot name where they come from.
+        # A row may hold several documents, so it has no single source.
         own = "provenance" if self._documents_are_samples else "sequence_length"
         self.takes, self.needs_origins = ("rows", own, "max_file_size"), options.provenance
         self._length = options.sequence_length or spec.sequence_length
@@ -49,14 +49,14 @@ class WebdatasetExport(ExportFormat):
 
     @property
     def file_sizes(self) -> tuple[int, int]:
-        """At least one sample of a fixed number of tokens."""
+        """The least size holds one sample, if samples have a fixed number of tokens."""
         least, most = super().file_sizes
         if self._documents_are_samples:
             return least, most
         return self._sample_bytes(self._length) + len(END), most
 
     def files_of(self, documents: int, tokens: int) -> int:
-        """As many tars as its samples fill."""
+        """Return the number of tars that the samples fill."""
         samples = documents if self._documents_are_samples else ceil_div(tokens, self._length)
         return ceil_div(samples, self._most)
 
@@ -65,7 +65,7 @@ class WebdatasetExport(ExportFormat):
         return BLOCK + content + -content % BLOCK
 
     def _samples_per_tar(self) -> int:
-        """Return the number of samples of a tar; of documents, as many as fill it on average."""
+        """Return the samples per tar; if these are documents, as many as fill a tar on average."""
         length = self._length
         if self._documents_are_samples:
             total = sum(self.totals.values(), Extent())
@@ -81,7 +81,7 @@ class WebdatasetExport(ExportFormat):
         split, number = position.split, position.before.files
         if self._documents_are_samples:
             samples = _documents(f"{split}-", position.before.documents, documents)
-        else:  # begins with a number that no part before has reached
+        else:  # begins with a number that no earlier part has reached
             samples = self._rows(f"{split}-", number * self._most, documents)
         for first in samples:
             path, tokens, begins = f"{split}/{split}-{number:06}.tar", 0, []
@@ -99,7 +99,7 @@ class WebdatasetExport(ExportFormat):
     def _rows(
         self, prefix: str, number: int, documents: Iterable[DocumentBlock]
     ) -> Iterator[tuple[bytes, int]]:
-        """Yield rows of one length; the last one of a part is filled up with end-of-text ids."""
+        """Yield rows of equal length; a part's last row is filled up with end-of-text ids."""
         length, eot = self._length, self.spec.tokenizer.eot_id
         rest = np.empty(0, self.dtype)
 
@@ -137,7 +137,7 @@ class WebdatasetExport(ExportFormat):
             name: [file.path for file in made.get(split, ())]
             for split, name in _PARTS_OF_ENERGON.items()
         }
-        # JSON is YAML too.
+        # JSON is valid YAML.
         _put(out, ".nv-meta/split.yaml", {"split_parts": {**parts, "test": []}, "exclude": []})
         kind = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
         _put(out, ".nv-meta/dataset.yaml", kind)
@@ -150,7 +150,7 @@ def _put(out: ExportFiles, path: str, value: object) -> None:
 def _documents(
     prefix: str, number: int, documents: Iterable[DocumentBlock]
 ) -> Iterator[tuple[bytes, int]]:
-    """A document per sample, its end-of-text id with it; with its origin in `.json` if known."""
+    """Yield documents as samples, with the end-of-text id, and the origin in `.json` if known."""
     for block in documents:
         origins = iter(() if block.origins is None else _origins(block.origins))
         for ids in np.split(block.stream, block.ends[:-1]):
@@ -162,7 +162,7 @@ def _documents(
 
 
 def _origins(origins: DocumentOrigins) -> Iterator[bytes]:
-    """`{"source": URL, "row": N}` of each document; `from_byte` if rows count from there."""
+    """Yield origins as `{"source": URL, "row": N}`, with `from_byte` if rows count from there."""
     files = origins.source_rows.files
     numbers, rows = origins.source_rows.numbered(origins.rows, origins.sources)
     for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
