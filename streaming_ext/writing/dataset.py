@@ -214,9 +214,8 @@ class DatasetMaker:
         )
         self._storage.put(MANIFEST, to_json(manifest))
         self._storage.close()
-        shutil.rmtree(
-            self._work_folder, ignore_errors=True
-        )  # another process may lock a part there
+        # Errors are ignored, because another process may lock a part there.
+        shutil.rmtree(self._work_folder, ignore_errors=True)
 
     def _require_room(self, limit: int | None) -> None:
         """Refuse to start if the dataset does not fit.
