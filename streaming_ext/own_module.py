@@ -1,4 +1,4 @@
-"""Start a module of this project in its own process; run as a program, become that module."""
+"""Start a module of this project in its own process; run as a program, this runs the module."""
 
 import runpy
 import subprocess
@@ -19,7 +19,7 @@ def start_module(name: str, *arguments: str, **options: Any) -> "subprocess.Pope
 
 if __name__ == "__main__":  # python -P own_module.py MODULE ARGUMENTS...
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    import shardmill  # noqa: F401 - it makes sure of the packages
+    import shardmill  # noqa: F401 - it sets up the packages of this project
 
     del sys.path[0], sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,1 +1,1 @@
-"""Errors, types and checks for every other folder; this one imports no other of the project."""
+"""Errors, types and checks for all other folders; this folder imports none of them."""

@@ -37,7 +37,7 @@ def ranges(firsts: Ints, counts: Ints) -> Ints:
 
 
 def look_up(known: npt.NDArray[Any], wanted: npt.NDArray[Any]) -> tuple[Flags, Ints]:
-    """Look numbers, or bytes, up among known ones in ascending order.
+    """Look up numbers, or bytes, among known ones in ascending order.
 
     look_up([2, 5, 9], [9, 1]) is [True, False] and [2].
 

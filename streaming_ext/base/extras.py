@@ -1,4 +1,4 @@
-"""Names the extra of this distribution that brings a missing package."""
+"""Errors that name the extra of this distribution which brings a missing package."""
 
 import re
 from collections.abc import Iterator

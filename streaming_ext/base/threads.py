@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 def mapped_ahead(
     function: Callable[[Item], Result], items: Iterable[Item], *, threads: int = 8
 ) -> Iterator[Result]:
-    """Yield the result of a function for each item, in order; each thread works one item ahead."""
+    """Yield the result of a function for each item, in order, with `threads` items in progress."""
     items = iter(items)
     with ThreadPoolExecutor(threads, thread_name_prefix="shardmill-ahead") as pool:
         waiting = deque(pool.submit(function, item) for item in islice(items, threads))

@@ -173,7 +173,7 @@ class EpochPlan:
         return replace(cursor, position=min(position, self.epoch_size))
 
     def steps_done(self, cursor: Cursor) -> int:
-        """Count the steps of the cursor's epoch before it."""
+        """Count the steps of an epoch before a cursor."""
         begin = replace(cursor, position=0)
         for phase in self.phases(begin):
             if phase.position <= cursor.position <= phase.end:
@@ -261,7 +261,7 @@ class EpochPlan:
         return streams[real], sequences[real]
 
     def _of_phase(self, cursor: Cursor, steps: Ints, phase: Phase) -> tuple[Ints, Ints]:
-        shift = cursor.before[0] % self.spec.canonical_nodes  # of the epoch's first position
+        shift = cursor.before[0] % self.spec.canonical_nodes  # the epoch's first node
         streams, sequences = self._look_up(cursor, phase.positions(steps, shift=shift))
         return streams, phase.parts_of(sequences)
 

@@ -156,7 +156,7 @@ class Mixture:
 
 
 def _window(mixture: Mixture, epoch: int, window: int) -> tuple[Ints, Ints]:
-    """Find the stream of each row of a window, and the row's number in it: (rows,) each."""
+    """Find the stream of each row of a window, and its number in the stream: (rows,) each."""
     own, spec = mixture.rows_of(window), mixture.spec
     before = np.array(mixture.counts(own.start))
     counts = mixture.counts(own.stop) - before

@@ -160,8 +160,8 @@ def find_node_group(
         settings: every argument that decides the order; must be the same on all ranks.
 
     Raises:
-        UsageError: other arguments exclude this, no group or folder of manifests is given, or ranks
-            are not spread evenly over the partitions.
+        UsageError: other arguments exclude partitions, no group or folder of manifests is given, or
+            ranks are not spread evenly over the partitions.
         ConfigMismatchError: partitions are missing, held twice, or do not match.
     """
     index, node_local = indexes[0], position.node_local

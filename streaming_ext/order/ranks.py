@@ -54,7 +54,8 @@ class RankPosition:
         cp_rank: the rank within a context-parallel group, with `cp_size`; it reads its part of each
             row.
         cp_size: the number of ranks of that group.
-        cp_layout: `balanced` (a chunk from each end), `documents` (of each) or `contiguous`.
+        cp_layout: `balanced` (a chunk from each end of a row), `documents` (from each end of each
+            document) or `contiguous`.
         node_local: True if each node reads its own partition of the data, the default if the
             manifest names one; or a folder with all manifests, if there is no process group.
     """

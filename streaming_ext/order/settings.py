@@ -42,8 +42,8 @@ class OrderSettings:
             rank's batch.
         packing: `best_fit` for rows of whole documents, planned once; only documents
             longer than a row are cut. None for sequences cut out of one stream.
-        document_multiple: the multiple of tokens that each document takes in a packed row, with
-            padding.
+        document_multiple: the multiple of tokens to which each document is padded in a packed
+            row.
         exclude: a Parquet table of documents (`source` and `row`, as `shardmill trace --output`
             writes it); packed rows do not hold them, sequences with a token of one are left out.
         max_repeated_ngram: the largest number of direct repeats of an n-gram of 1 to 13 tokens;

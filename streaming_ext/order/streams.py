@@ -74,7 +74,7 @@ class StreamOrders:
         Args:
             streams: the stream of each draw.
             draws: the draws, counted in passes of the newest generation.
-            growth: the growth of the one stream.
+            growth: the growth of a single stream.
         """
         codes = draws // self.sizes[streams] * len(self.sizes) + streams
         known, joined = self._joined  # another thread may replace both meanwhile
@@ -212,7 +212,7 @@ def interleave(positions: Ints, *, first: int, second: int, row: int) -> tuple[F
 
 
 def earlier_of(indexes: Sequence[TokenIndex], length: int, *, plain: bool) -> dict[str, Ints]:
-    """Find the bounds of the older generations of the one stream, by the hashes of their indexes.
+    """Find the bounds of the older generations of a single stream, by the hashes of their indexes.
 
     Several streams, and packed rows, have none. The newest generation is left out.
 

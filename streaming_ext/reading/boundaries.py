@@ -18,7 +18,7 @@ _SCANNED: Final = 1 << 18  # tokens searched at once: they fit the cache of one 
 class Boundaries(NamedTuple):
     """The boundaries of documents and padding in the rows of several steps, laid end to end.
 
-    A segment is the part of a document, or the padding, within one row.
+    A segment is the part of one document, or of padding, in one row.
 
     Attributes:
         edges: the first offset of every segment, then the end: (segments + 1,).

@@ -99,7 +99,7 @@ class ShardCache:
 
         Args:
             shard: the number of the shard.
-            close: called with the number of each shard that is evicted, to drop its map.
+            close: the function that drops the map of a shard that is evicted, by its number.
 
         Raises:
             CorruptDatasetError: the published file is missing, or was twice not the indexed one.

@@ -23,8 +23,8 @@ _AT_EXIT: Final = 2.0  # seconds for all threads to end; enough if storage answe
 def sequences_ahead(plan: EpochPlan, source: TokenSource) -> int:
     """Compute the default of `predownload`: one rank's part of the sequences that all ranks need.
 
-    For each canonical node this is half a window, or three shards if they are more; it is at least
-    a shard for each thread in all, and 64 steps for the rank.
+    All ranks need half a window per canonical node, or three shards if these are more, and at least
+    one shard per thread. One rank's part is at least 64 steps.
 
     Args:
         plan: the plan of the rank.
@@ -57,7 +57,7 @@ def _first_uses(
 
 
 class Prefetcher:
-    """Threads that open the shards of coming steps in their order, until a block ends.
+    """Threads that open the shards of coming steps in their order, until the `with` block ends.
 
     If a shard does not come, the thread ends silently. The step that needs the shard meets the same
     failure and raises it, and a shard that no step needs must not stop training. `require_well`,

@@ -1,4 +1,4 @@
-"""Open shards: fetched, verified and mapped, until they are the least recently used ones.
+"""Open shards, fetched, verified and mapped; the least recently used ones are closed.
 
 A batch keeps the maps that it reads, even if their shards are closed meanwhile. The disk space of
 an evicted file is free when its last map is gone.
@@ -29,7 +29,7 @@ _ATTEMPTS: Final = 20  # if a cache is so small that processes evict each other'
 
 
 def most_open() -> int:
-    """Return the number of shards that stay open: a quarter of the files a process may open.
+    """Return the number of shards that stay open: a quarter of the limit of open files.
 
     Python keeps the file of a map open.
     """

@@ -48,7 +48,7 @@ def by_value(values: Ints) -> Iterator[tuple[int, Ints]]:
 
 
 class TokenReader:
-    """Reads rows of tokens from the shards of one or more streams.
+    """A reader of rows of tokens from the shards of one or more streams.
 
     Attributes:
         shards: the open shards.
@@ -57,7 +57,7 @@ class TokenReader:
         headers: bytes of each shard's file before its first token: (shards,).
         hold_limit: bytes of shards that are held at once, unless one is larger; None for no limit.
         ahead_limit: bytes of shards that are opened ahead of their use; None for no limit.
-        patience: seconds to wait for a row before that is a failure.
+        patience: seconds to wait for a row before reading fails.
     """
 
     def __init__(self, caches: Sequence[ShardCache], *, eot_id: int | None = None) -> None:
@@ -97,7 +97,7 @@ class TokenReader:
         self._start()
 
     def find_ends(self, eot_id: int) -> None:
-        """Find the end-of-text ids of each shard when it is opened; call this before that."""
+        """Find the end-of-text ids of each shard when it is opened; call this before any is."""
         self._eot = eot_id
         self._start()
 

@@ -11,5 +11,6 @@ The way of a batch, with the file of each step:
     resume.py         the state; position.py the position of a plain DataLoader and its workers
 
 A feature is one file of features/: a source that wraps a source, a column, or an answer about the
-data. opening.py imports it when its argument is given, or a method of the dataset imports it.
+data. opening.py imports it when its argument is given; answers are imported by the methods that
+give them.
 """

@@ -41,14 +41,14 @@ class TokenStream:
     Attributes:
         remote: the location of the published dataset; None if all of it is local.
         local: the cache, or the dataset itself.
-        split: the split to read in place of the dataset's.
+        split: the split to read in place of the dataset's `split`.
         proportion: the part of the epoch, relative to the other streams; also as a schedule in
             tokens of training, "0:0.9 900B:0.2".
         repeat: the number of times that an epoch holds this stream.
         choose: sequences of this stream per epoch.
         where: the condition on kept columns, `tokens` or `source` that its documents meet, as
             `shardmill shard --where` takes it: "score >= 4"; all documents unless given.
-        domain: the name of a kind of text; `domain_ids` counts streams of one domain together.
+        domain: the name of a kind of text; streams of one domain have one number in `domain_ids`.
         max_repeats: the most passes over this stream in all of training; needs a proportion.
         generation: the beginning of the hash of a manifest, to read an older generation of an
             extended dataset; the newest unless given.

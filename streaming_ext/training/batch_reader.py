@@ -197,7 +197,7 @@ class BatchReader:
     def split(self, raw: Batch, *, rows: int) -> Iterator[Batch]:
         """Make batches of `rows` rows each from a raw batch.
 
-        This is apart from reading: arrays with one value per token cost more to send between
+        This is separate from reading: arrays with one value per token cost more to send between
         processes than to make.
 
         Yields:

@@ -144,7 +144,7 @@ class Segments:
     """The segments of the steps to which some boundaries belong.
 
     Attributes:
-        boundaries: the first offset of each segment, over all steps.
+        boundaries: the boundaries of all steps.
         shape: rows per step and tokens per row.
         lengths: tokens of each segment, over all steps: (segments,).
     """
@@ -183,7 +183,7 @@ class Segments:
         return self._edges[begin + step : end + step + 1]
 
     def ignored(self, step: int) -> Ints:
-        """Return the offsets without a target in a step, besides the last of each row."""
+        """Return a step's offsets without a target, besides the last of each row: (ignored,)."""
         return self._ignored[self._ignored_steps[step] : self._ignored_steps[step + 1]]
 
     @cached_property
@@ -296,7 +296,7 @@ class PositionIds(SegmentColumn):
             return first.reshape(segments.shape)
         counting = _counting(length)
         positions: Small = counting[segments.granules[step]].view(np.int32)
-        # In order of their starts: what a granule writes beyond its segment, the next correct.
+        # In order of their starts: later granules correct what earlier ones wrote too far.
         windows(positions, _GRANULE)[starts] = counting[0]
         return positions[: rows * length].reshape(segments.shape)
 
@@ -334,7 +334,7 @@ class MaxSeqlen(SegmentColumn):
 
 @lru_cache(maxsize=4)
 def _counting(length: int) -> npt.NDArray[np.void]:
-    """Return a granule from each number on that positions in a row of `length` tokens need."""
+    """Return a granule per starting number, as many as a row of `length` tokens may need."""
     numbers = np.arange(length + 2 * _GRANULE, dtype=np.int32)
     numbers.flags.writeable = False
     return windows(numbers, _GRANULE)

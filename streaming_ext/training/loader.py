@@ -1,4 +1,4 @@
-"""Whole batches from a `StreamingTokenDataset`, and a state that counts those received."""
+"""Whole batches from a `StreamingTokenDataset`; the state counts what training received."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
@@ -25,11 +25,11 @@ CACHED_BYTES = 1 << 19  # of ids copied at once: they fit the cache of one core
 
 
 class StreamingTokenLoader:
-    """An iterable over the batches of an epoch: dictionaries with `tokens` (int64) and the extras.
+    """An iterable of the batches of an epoch: dictionaries with `tokens` (int64) and the extras.
 
     If an iteration was broken off, the next one resumes at its position; if short batches are
     filled up (`drop_last=False`), it starts from the beginning. After a complete epoch the next
-    epoch follows; with a filled-up holdout split, the same epoch comes again (evaluation).
+    epoch follows; a holdout split that is filled up repeats its epoch (evaluation).
     """
 
     _masked: "MaskedCount | None" = None
@@ -51,7 +51,7 @@ class StreamingTokenLoader:
             dataset: the dataset to read.
             num_workers: processes that read ahead; with 0 this process reads.
             prefetch_factor: messages that each worker makes ahead.
-            pin_memory: True for tensors in pinned memory, so that copies to a GPU may overlap.
+            pin_memory: True for tensors in pinned memory, for asynchronous copies to a GPU.
             timeout: seconds to wait for a worker; by default as long as fetching a shard may take.
             multiprocessing_context: the start method of workers, as in torch's DataLoader.
         """
@@ -161,7 +161,7 @@ class StreamingTokenLoader:
             )
 
     def skip(self, steps: int) -> None:
-        """Skip the next steps as if training had received them, as after a spike of its loss.
+        """Skip the next steps as if training had received them, for example after a loss spike.
 
         A running iteration continues after these steps. Steps beyond the end of an epoch are
         skipped in the next one.

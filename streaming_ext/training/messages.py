@@ -83,7 +83,7 @@ class Messages:
         return worker, slot, spans, pickle.dumps(batch, 5, buffer_callback=is_sent)
 
     def read(self, message: Message) -> Batch:
-        """Read the batch of a message; `tokens` lasts until the worker uses its slot again."""
+        """Read the batch of a message; `tokens` lasts until the worker uses the slot again."""
         worker, slot, spans, pickled = message
         memory = self._slot(worker, slot)
         arrays = (memory[begin:end] for begin, end in spans)

@@ -1,4 +1,4 @@
-"""Open the parts of training, streams, source, columns and plan, and check that they fit.
+"""Functions that open streams, source, columns and plan, and check that these fit together.
 
 This module imports a feature when its argument is given.
 """

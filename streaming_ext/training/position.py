@@ -51,7 +51,7 @@ class TrainingPosition:
     def __init__(self, plan: EpochPlan) -> None:
         """Start at the beginning of epoch 0."""
         self._plan, self._base = plan, plan.start(0)
-        self._moves, self._number = 0, 0  # `_number`: its last iteration since the base
+        self._moves, self._number = 0, 0  # `_number`: the last iteration here since the base
         # The number of moves of training, then the note of each worker: count and seed.
         self._words = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64)
         self._words.share_memory_()  # type: ignore[no-untyped-call]
@@ -68,7 +68,7 @@ class TrainingPosition:
         return self._start_of(self._started())
 
     def begin(self) -> Cursor:
-        """Note that this process starts an iteration, and return its start.
+        """Record that this process starts an iteration, and return its start.
 
         The workers of one iteration have the same seed. A worker without a note of that seed joins
         the workers that have one; a worker that has one begins the next iteration.

@@ -1,4 +1,4 @@
-"""Turn a cursor into a state that can be saved, and a state into a cursor, with all checks."""
+"""Conversion of cursors to states that can be saved, and back, with all checks."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -165,7 +165,7 @@ class Resume:
 
         Raises:
             ConfigMismatchError: a setting that decides the order differs, or one that decides the
-                numbers of sequences: then it is unknown which of these the pass had seen.
+                numbers of sequences: then it is unknown which sequences the pass had seen.
         """
         size = self.plan.sizes[0]
         # By default an epoch is all of the data and grew with them: that is no change.

@@ -311,7 +311,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
             )
 
     def close(self) -> None:
-        """Stop the threads of this process that read ahead, so that the cache can be removed."""
+        """Stop the threads that read ahead and wait for them, so that the cache can be removed."""
         end_all(self.reader)
 
     def start_cursor(self) -> Cursor:

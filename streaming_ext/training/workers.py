@@ -35,7 +35,7 @@ def forks(context: Any) -> bool:
 
 
 def pinned(value: Any) -> Any:
-    """Pin the memory of tensors in dictionaries, so that copies to a GPU may overlap."""
+    """Pin the memory of tensors in dictionaries, for asynchronous copies to a GPU."""
     if isinstance(value, dict):
         return {name: pinned(one) for name, one in value.items()}
     return value.pin_memory() if isinstance(value, torch.Tensor) else value
@@ -54,7 +54,7 @@ def require_settings(*, num_workers: int, prefetch_factor: int, pin_memory: bool
 
 
 class Sendable:
-    """A base of objects that unforked workers get by value, with a notebook's lambdas too."""
+    """A base of objects that unforked workers get by value, even with a notebook's lambdas."""
 
     def __getstate__(self) -> bytes:
         """Pickle the attributes.
@@ -163,7 +163,7 @@ def messages_of(
 
 
 def _within(seconds: float, messages: Iterator[Any]) -> Iterator[Any]:
-    """Yield messages that come within `seconds` of each other, beyond torch's shorter timeout."""
+    """Yield messages that are at most `seconds` apart; torch's own timeout is shorter."""
     heard = time.monotonic()
     while True:
         try:

@@ -196,7 +196,7 @@ class SplitDocuments:
         """Yield the parts that may hold documents of some source files."""
         for span in self.spans:
             summary = self.manifest.parts[span.part]
-            # The manifest names only the first file of a part; shuffled parts are of all files.
+            # The manifest names only the first file of a part; a shuffled part is of all files.
             if (
                 summary.source.url in urls
                 or summary.files > 1

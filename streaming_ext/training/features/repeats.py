@@ -3,7 +3,7 @@
 Tokens that repeat with period p equal the tokens p offsets later. So an n-gram of p tokens that
 repeats more than k times in a row gives a run of at least p * k such offsets. One of every p * k
 offsets lies in the run, with half of the run before or after it. So a look at these offsets and
-their neighbors clears nearly all rows.
+their neighbours clears nearly all rows.
 """
 
 from collections.abc import Mapping

@@ -39,7 +39,8 @@ class StreamedText(TextOptions):
         shard_size: bytes per shard of the dataset in the cache.
         compression: compression of these shards; `none` to read them in place.
         engine: `auto`, or `reference` to tokenize with the reference alone.
-        scan_threads: threads that tokenize; by default the cores, divided among torchrun's ranks.
+        scan_threads: threads that tokenize; by default one per core, divided among torchrun's
+            ranks.
     """
 
     holdout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.0
@@ -192,14 +193,15 @@ class StreamingTextDataset(StreamingTokenDataset):
         sources: files of text, folders, patterns or URLs: all that `shardmill shard` takes.
         tokenizer: the tokenizer of the text.
         sequence_length: tokens per sequence.
-        local: the folder of the cache; a folder in the user's cache folder unless given.
-        streams: several texts (`TextStream`) and datasets (`TokenStream`), in place of `sources`.
+        local: the folder of the cache; by default a folder in the user's cache folder.
+        streams: several texts (`TextStream`) and datasets (`TokenStream`), in place of one text.
         shuffle_block_size: as in `StreamingTokenDataset`, but 16,384 unless given.
 
     Raises:
         UsageError: an argument is not allowed; the message names it and says what is allowed.
         SourceError: a file is damaged; the message names it, and the line or row.
-        StorageError: the disk of the cache is too small; the message says how much tokens take.
+        StorageError: the disk of the cache is too small; the message says how much the tokens
+            take.
     """
 
     def __init__(

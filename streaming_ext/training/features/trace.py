@@ -94,7 +94,7 @@ def _traces(
     step: int,
     among: tuple[int, Ints] | None = None,
 ) -> Iterator[SequenceTrace]:
-    """Trace the sequences of a step, or those of one stream within some of the longest length."""
+    """Trace the sequences of a step; `among` names a stream and sequences of the longest length."""
     phase = dataset.plan.phase_of(begin, step)
     streams, sequences = dataset.plan.step_of_all_ranks(begin, step)
     wanted = sequences >= 0  # the others fill up the last batch of an evaluation
@@ -121,7 +121,7 @@ def trace_document(
 ) -> list[DocumentVisit]:
     """Find the steps of an epoch that hold a document, in order; none if it was left out.
 
-    This inverts the order, so only the document is searched, in the tables of parts.
+    This inverts the order, so only the table of the document's part is searched.
 
     Args:
         dataset: the dataset of any rank.
