@@ -1,4 +1,4 @@
-"""`--deep`: it makes parts, or sources of a shuffled dataset, again by the reference, and compares.
+"""`--deep`: parts, or sources of a shuffled dataset, are made again by the reference and compared.
 
 If the record of a part that is made again is the same, nothing else is compared. If it differs,
 perhaps due to other versions of libraries, documents are compared one by one, to name the first
@@ -134,7 +134,7 @@ def _size(spans: Sequence[SpanRecord]) -> int:
 
 
 def _held(dataset: Opened, manifest: Manifest, record: PartRecord, wanted: Ints) -> pa.Table:
-    """Return the documents of some sources, or of itself, that a part lists, and the copies.
+    """Return the documents and copies that a part lists, of itself or of some sources.
 
     A copy has the code of its `first` copy in place of a hash of its ids.
     """
@@ -178,7 +178,7 @@ def _hashes_of_ids(stream: Ids, ends: Ints, chosen: npt.NDArray[np.bool_] | None
 
 
 class _Comparison:
-    """The comparison of a part or a source with what the code that makes parts makes of it now.
+    """A comparison of a part or source with the result of making it again by the same code.
 
     Args:
         dataset: the dataset.
@@ -327,7 +327,7 @@ class _Comparison:
             self.out.found(documents_path(part), words, kind=name)
 
     def _compare_texts(self, known: KeptHashes, held: pa.Table, made: pa.Table) -> None:
-        """Compare hashes of texts with the kept ones; those of copies with their first copies'."""
+        """Compare hashes of texts with the kept hashes; a copy's with its first copy's."""
         rows, is_copy = held["row"].to_numpy(), held["first"].is_valid().to_numpy()
         own = codes(np.full(len(rows), self._number), rows)
         firsts = np.where(is_copy, held["first"].fill_null(0).to_numpy(), own)

@@ -137,7 +137,7 @@ class Outcome:
     def about(self, *files: str) -> Iterator[None]:
         """Turn an error in the block into a finding, and continue after the block.
 
-        The finding is about the file with whose name the error begins, else about the first one.
+        The finding names the file with whose name the error begins, or else the first file.
 
         Raises:
             StoppedError, StorageDownError, NewerVersionError, ScratchError: the check cannot

@@ -271,7 +271,7 @@ class DatasetDescription:
 
     @property
     def counted(self) -> Sequence[ShuffleSummary | PartRecord]:
-        """The summary of all sources, or else the parts: they count the rows that were left out."""
+        """The objects that count left-out rows: the summary of all sources, or each part."""
         return self.parts if self.manifest.shuffled is None else [self.manifest.shuffled]
 
     @property

@@ -304,8 +304,8 @@ def _check_beside(manifest: Manifest, files: DatasetFiles, out: Outcome) -> None
 def _index(split: Split, index: FileRecord, manifest: Manifest, files: DatasetFiles) -> FileRecord:
     """Return the index to check: where it is kept, if `index.json` may be another generation's.
 
-    That is sound if an older generation is read, or if an extension was killed before its last
-    step.
+    That is sound while an older generation is read, or after an extension was killed before its
+    last step.
     """
     if files.generation is None:
         if BUILD not in files.sizes or not manifest.generations:

@@ -1,4 +1,4 @@
-"""The choice of documents for a subset: all candidates with the smallest keys.
+"""The choice of documents for a subset: the candidates with the smallest keys.
 
 Documents are numbered over all parts in order. The key of a document is its number or, with a seed,
 a one-to-one hash of the number. So no two documents have the same key, the choice is exact, and the

@@ -226,7 +226,7 @@ def merged(urls: tuple[str, ...], _hashes: tuple[str | None, ...], *, repeats: b
             )
             groups[-1] = together([groups[-1], FileGroup(moves=tuple(moves))])
         added += moved
-    spec = first.spec.model_copy(update={"subset": None})  # a rule is of one dataset
+    spec = first.spec.model_copy(update={"subset": None})  # the rule describes one dataset
     indexes = split_indexes(spec, parts)
     manifest = Manifest(
         spec=spec,

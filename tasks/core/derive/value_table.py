@@ -234,7 +234,7 @@ def names_in(
 
 
 def _url_of(name: str, by_end: Mapping[str, Sequence[str]], where: str) -> str:
-    """Return the URL that is a name or ends in it; return the name itself if there is none."""
+    """Return the URL that equals a name or ends with it, or the name itself if there is none."""
     known = by_end.get(name.rpartition("/")[2], ())
     found = [url for url in known if url.endswith(f"/{name}")]
     if name in known or not found:

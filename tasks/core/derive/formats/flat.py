@@ -1,4 +1,4 @@
-"""Cutting of a stream of ids into files between documents."""
+"""A stream of ids, cut into files between documents."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby

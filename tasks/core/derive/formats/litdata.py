@@ -40,7 +40,7 @@ class LitdataExport(ExportFormat):
     def write(
         self, position: PartPosition, documents: Iterable[DocumentBlock], out: ExportFiles
     ) -> None:
-        """Write a part's chunks, each through memory, as the head of a chunk lists all items."""
+        """Write a part's chunks; each is built in memory, as its head lists all items."""
         room = self.size - 2 * _OFFSET_BYTES  # without the number of items and the last offset
         most, extra = max(room // self.dtype.itemsize, 1), _OFFSET_BYTES // self.dtype.itemsize
         for number, blocks in cut_between_documents(documents, most, extra=extra):

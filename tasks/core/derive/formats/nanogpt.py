@@ -22,7 +22,7 @@ from tasks.core.reading.documents import DocumentBlock, Ids
 _NAMES: dict[Split, str] = {"train": "train.bin", "holdout": "val.bin"}
 _HEAD = 256 * 4
 _DEFAULT_TOKENS = 10**8  # per file, as in `fineweb.py` of both trainers
-_MOST_TOKENS = 2**31 - 1  # the header has an int32 for it
+_MOST_TOKENS = 2**31 - 1  # the header has an int32 for the number
 _MAGIC = {"uint16": (20240520, 1), "uint32": (20240801, 7)}
 # The scripts use shard 0 for validation, so train begins with number 1.
 _LLMC_NAMES: dict[Split, tuple[str, int]] = {"train": ("train", 1), "holdout": ("val", 0)}
@@ -36,7 +36,7 @@ class NanogptExport(ExportFormat):
     has_uint16 = True
 
     def path(self, split: Split, number: int) -> str:
-        """Return a file of a split, by its number from 0."""
+        """Return the path of a file of a split, by its number from 0."""
         return _NAMES[split]
 
     def each(self, split: Split) -> int:
@@ -107,7 +107,7 @@ class LlmcExport(NanogptExport):
     takes = ("max_file_size",)
 
     def path(self, split: Split, number: int) -> str:
-        """Return a file of a split, by its number from 0."""
+        """Return the path of a file of a split, by its number from 0."""
         name, first = _LLMC_NAMES[split]
         return f"{self.prefix}_{name}_{first + number:06d}.bin"
 

@@ -1,4 +1,4 @@
-"""The format WebDataset: tar files of samples; each is the ids of a row or document as `.npy`.
+"""The WebDataset format: tar files of samples; each is the ids of a row or document as `.npy`.
 
 There are also files for Energon (an index of each tar, `.nv-meta`) and for `wids` (a list of the
 tars of a split).
