@@ -1,4 +1,4 @@
-"""Checks of source files before any work: they hold text, and the columns that are read."""
+"""Checks of source files before any work: that they hold text, and the columns to read."""
 
 from collections.abc import Sequence
 from itertools import chain

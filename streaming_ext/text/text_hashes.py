@@ -1,4 +1,4 @@
-"""Hashes of texts, which decide what documents are held out and which are copies of others.
+"""Hashes of texts, which decide which documents are held out and which are copies of others.
 
 A keyed hash of the text alone decides on the holdout, before anything is packed. So exact
 duplicates fall on the same side, and neither the order of files nor the number of workers matters.
@@ -211,7 +211,7 @@ def _tables() -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.bool_]]:
 
 
 def _fold_beyond_ascii(data: npt.NDArray[np.uint8], offsets: Ints) -> Ints:
-    """Fold all beyond ASCII in place; return the texts that must be normalized one by one."""
+    """Fold non-ASCII characters in place; return the texts that must be normalized one by one."""
     leads = np.flatnonzero(data >= 0xC0)  # bytes that begin a character
     if not len(leads):
         return leads

@@ -113,7 +113,7 @@ class TokenWords:
         self._values_of_id = self._values[self._firsts]
 
     def flags(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
-        """Return flags for the other methods that describe the words of each id: (ids,)."""
+        """Return flags that describe the words of each id, for the other methods: (ids,)."""
         return taken(self._flags_of_id, ids)
 
     @staticmethod

@@ -201,7 +201,7 @@ def _integers(value: Any, name: str) -> npt.NDArray[np.int64]:
     """Convert tokens of users: a list, array, tensor, a single number, or None for no tokens."""
     array: npt.NDArray[Any] = np.asarray([] if value is None else value)
     whole = array.size == 0 or np.issubdtype(array.dtype, np.integer)
-    if not whole or array.size != max(array.shape, default=1):  # as a row, or a single number
+    if not whole or array.size != max(array.shape, default=1):  # neither a row nor a single number
         raise UsageError(
             f"Column {name!r} holds {array.dtype} of shape {array.shape}, expected a list of "
             "integers."

@@ -38,7 +38,7 @@ SPAN_BYTES: Final = 2**22  # that are fetched and read at once
 _MOST: Final = 2**16  # samples at once
 _FETCHING: Final = 8  # threads that wait for bytes
 _END_BYTES: Final = 4096  # that are hashed at the beginning and at the end of a file
-_LOOKED_INTO: Final = 4096  # files, at most
+_LOOKED_INTO: Final = 4096  # files whose content is hashed, at most
 
 
 def fingerprint(sources: Sequence[SourceFile]) -> str:

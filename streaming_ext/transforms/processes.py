@@ -33,7 +33,7 @@ OfBlock: TypeAlias = Callable[[Block], Block]
 MANY: Final = 100_000  # samples left out in a row before a warning
 _IN_FLIGHT: Final = 2  # tasks per worker, the current one included
 _FARTHEST: Final = 64  # tasks per worker while the first one is slow, unless ordered
-_LEAST: Final = 64  # samples per task of whole blocks
+_LEAST: Final = 64  # samples per task of whole blocks, at least
 _log = logging.getLogger(__name__)
 _function: Any = None  # the function of a worker process
 

@@ -25,7 +25,7 @@ from streaming_ext.transforms.block import Block, tokens_of, values_of
 from streaming_ext.transforms.tokenizers import hub_described, without_ends
 
 _MARK: Final = "\U000f5a1e"  # for private use: no text has it, and no font
-# A template calls a function of the text it generates; the result has marks around it, or has not.
+# A template passes what it generates to a function, which adds marks around it or returns it.
 _MARKED: Final = "_marked_as_generated"
 _TAG: Final = re.compile(r"({%[-+]?\s*)((?:end)?generation)\b")
 _CALLS: Final = {"generation": f"call {_MARKED}()", "endgeneration": "endcall"}
@@ -118,7 +118,7 @@ def _refuse(message: str) -> None:
 def label_function(
     tokenizer: Any, template: str | None, messages: str, prompt: str | None, completion: str | None
 ) -> tuple[Callable[[Block], Block], str]:
-    """Make a function that labels conversations, or prompts and completions; add a name for states.
+    """Make a function that labels conversations, or prompts and completions; name it for states.
 
     Raises:
         UsageError: the tokenizer is not a fast one of transformers, or the template does not mark

@@ -82,7 +82,7 @@ def _own(tokenizer: Any, pattern: str | None) -> Tokenizer | None:
 def tokenize_function(
     tokenizer: Any, pattern: str | None, settings: Mapping[str, Any], column: str
 ) -> tuple[OfBlock, str]:
-    """Make a function that tokenizes the texts of a column; add a name for states.
+    """Make a function that tokenizes the texts of a column, and its name in states.
 
     Raises:
         UsageError: the object is not a tokenizer, or takes no such settings.

@@ -26,7 +26,8 @@ def paths_of(schema: pa.Schema, options: ReadOptions, *, where: str) -> dict[str
     """Return the path of each column that the options name; None if missing: it reads as null.
 
     Raises:
-        UsageError: a column holds another type, or no column of text exists.
+        UsageError: a column holds another type, or no column of text exists; the message lists the
+            existing columns.
     """
     paths = {name: _path_of(schema, name, kind, where) for name, kind in wanted_columns(options)}
     if not any(paths[name] for name in options.columns):
@@ -127,7 +128,7 @@ def _leaves(schema: pa.Schema | pa.StructType) -> Iterator[tuple[str, pa.DataTyp
 
 
 def column_at(batch: pa.RecordBatch, path: Path | None) -> pa.Array:
-    """Return the column at the end of a path; null where a struct on it is, or without a path."""
+    """Return the column at the end of a path; null without a path or where a struct is null."""
     if path is None:
         return pa.nulls(len(batch))
     column = batch.column(batch.schema.get_field_index(path[0]))
@@ -222,7 +223,7 @@ def untyped_if_null(column: pa.Array) -> pa.Array:
 
 
 def differing(kept: pa.Array, found: pa.Array) -> list[int]:
-    """Return the rows in which a stored column differs from its source: (rows,) both."""
+    """Return the rows in which a stored column differs from its source; both are (rows,)."""
 
     def same(one: Any, other: Any) -> bool:
         if isinstance(one, float) and math.isnan(one):

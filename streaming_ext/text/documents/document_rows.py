@@ -216,10 +216,10 @@ class DocumentRows:
     def _filtered(
         self, texts: pa.LargeStringArray, compared: Mapping[str, pa.Array], is_bad: Flags
     ) -> tuple[Flags, dict[FilterName, Flags]]:
-        """Find the rows that stay, and those that each filter drops: (rows,) each.
+        """Find the rows that stay, and the rows that each filter drops: (rows,) each.
 
         Args:
-            texts: the texts of the rows, null for a bad one: (rows,).
+            texts: the texts of the rows, null for a bad row: (rows,).
             compared: the columns of the condition, by their names.
             is_bad: the rows that are left out already: (rows,).
         """
@@ -274,7 +274,7 @@ def _without(texts: pa.LargeStringArray, rows: Sequence[int]) -> pa.LargeStringA
     """Set the texts in some rows to null."""
     left_out = np.zeros(len(texts), bool)
     left_out[rows] = True
-    # `take` looks up texts by index; rows that are left out may not hold text at all.
+    # Taken by index, because rows that are left out may not hold text at all.
     return texts.take(pa.array(np.arange(len(texts)), mask=left_out))
 
 

@@ -144,7 +144,7 @@ _PACKED_BYTES = 2**20  # that are read at once of a file of members
 _LARGEST_GROWTH = 200  # bytes per byte of file: text gives 2 to 10, logs 50
 _ALWAYS_ALLOWED_BYTES = 2**28  # a text of the largest size, however well it packs
 _CHUNK_BYTES = 2**23  # that are unpacked at once
-_WORTH_A_THREAD = 2**20  # bytes of a chunk after which the next is unpacked in a thread
+_WORTH_A_THREAD = 2**20  # bytes of a chunk, at least, to unpack the next one in a thread
 
 
 class _GzipMember:
@@ -192,7 +192,7 @@ class EndOfHeadError(Exception):
 
 
 class Stream(_RawFile):
-    """The content of a file in order, unpacked as its name says, as a file of Python's libraries.
+    """The content of a file in order, unpacked as its name says; Python's libraries can read it.
 
     While one chunk is used, a thread unpacks the next, which takes about as long.
 
@@ -211,7 +211,7 @@ class Stream(_RawFile):
         Args:
             file: the file to read.
             span: the only bytes to read, of a file that is not packed.
-            head: the number of bytes to look at; in a longer stream, `EndOfHeadError` ends them.
+            head: the number of bytes to look at; in a longer stream, `EndOfHeadError` follows.
 
         Raises:
             SourceError: the file is gone, or is empty although its name says that it is packed.
@@ -254,7 +254,7 @@ class Stream(_RawFile):
         """Read the next bytes, at most `size`, by default all; none come at the end.
 
         Raises:
-            EndOfHeadError: the head is at its end.
+            EndOfHeadError: the whole head was read.
             SourceError: the file is damaged, cut short, or made to fill a disk; or more bytes come
                 than are allowed.
         """
@@ -285,7 +285,7 @@ class Stream(_RawFile):
         return data
 
     def _read(self, size: int) -> bytes:
-        """Read the next bytes; a packed file gives the rest of a chunk, or of the next chunk."""
+        """Read the next bytes; a packed file gives a chunk's rest, or the beginning of the next."""
         if self._unpack is None:
             return self._raw.read(min(size, self._end - self.origin - self.position))
         if self._used == len(self._chunk):

@@ -46,7 +46,7 @@ LOOK_BYTES = 2**20  # that a look reads of a file, unpacked; large documents are
 
 
 class FileBlock(NamedTuple):
-    """Consecutive rows that can be read without those before them.
+    """Consecutive rows that can be read without the rows before them.
 
     Attributes:
         size: the size of the block in bytes.
@@ -78,8 +78,8 @@ class SourceFormat(ABC):
         """Yield the documents of a file or span in order.
 
         Args:
-            rows: the file, the span, the options, and the batches made of them. Rows are numbered
-                from the first of the span. Adjacent spans together hold all documents of a file.
+            rows: the file, the span and the options; `rows.batches` makes the batches. Rows are
+                numbered from the first of the span. Adjacent spans hold all documents of a file.
 
         Raises:
             SourceError: the file is damaged, or made to fill memory or disk; the message names the
@@ -155,9 +155,10 @@ class SourceFormat(ABC):
         span: Span | None = None,
         batch_bytes: int = BATCH_BYTES,
     ) -> Iterator[DocumentBatch]:
-        """Read documents; see `documents` and `DocumentRows`. Only the span is fetched, if given.
+        """Read the documents of a file or span; see `documents` and `DocumentRows`.
 
-        `name` is the name of a local file in messages, by default its path.
+        Of a remote file, only the bytes of the span are read. `name` is the name of a local file in
+        messages, by default its path.
         """
         if isinstance(file, Path):
             file = LocalBytes(file, name or str(file))
@@ -178,7 +179,7 @@ class ObjectFormat(SourceFormat):
     """A format whose documents are objects that are decoded one by one from a stream."""
 
     look_bytes: ClassVar[int] = LOOK_BYTES
-    has_records: ClassVar[bool] = True  # a document has fields besides its text
+    has_records: ClassVar[bool] = True  # true if a document has fields besides its text
 
     @abstractmethod
     def values(self, stream: Stream, options: ReadOptions) -> Iterator[ParsedValue]:

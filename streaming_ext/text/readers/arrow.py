@@ -20,7 +20,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _HEAD_BYTES = 8  # the padded magic
 _TAIL_BYTES = 10  # the length of the footer, and the magic
 _DICTIONARIES, _BATCHES = 2, 3  # fields of the table `Footer` in Arrow's File.fbs
-_REQUEST_BYTES = 2**18  # of a remote file
+_REQUEST_BYTES = 2**18  # per request for a remote file
 
 
 class ArrowFormat(TableFormat):
@@ -30,7 +30,7 @@ class ArrowFormat(TableFormat):
     suffixes = (".arrow",)
 
     def is_in_folder(self, name: str) -> bool:
-        """Take all files but the cache files that `datasets` leaves next to a saved dataset."""
+        """Accept all files but the cache files that `datasets` leaves next to a saved dataset."""
         is_cache = name.rpartition("/")[2].startswith("cache-")
         return super().is_in_folder(name) and not is_cache
 
@@ -42,7 +42,7 @@ class ArrowFormat(TableFormat):
     def tables(self, rows: DocumentRows, names: Names) -> Iterator[Table]:
         """See `TableFormat.tables`.
 
-        The position of a row is the byte at which its record batch begins, plus its row in there.
+        The position of a row is the byte at which its record batch begins, plus its row there.
         """
         roots = {root for name in names or () for root in (name, name.partition(".")[0])}
         with open_for_arrow(rows.file, _REQUEST_BYTES) as raw:

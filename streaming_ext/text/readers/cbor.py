@@ -43,7 +43,7 @@ class CborFormat(ObjectFormat):
             is_array = not begin and isinstance(value, list)
             items = value if is_array else [value]
             del value  # it may be large
-            for number, item in enumerate(items, number + 1):  # noqa: B020  (it counts on)
+            for number, item in enumerate(items, number + 1):  # noqa: B020  (`number` counts on)
                 yield ParsedValue(f"document {number}", item, (end - begin) // len(items))
             if is_array and file.peek(1):
                 raise ValueError("more bytes follow the end of the array")

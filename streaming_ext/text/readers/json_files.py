@@ -254,7 +254,7 @@ def _schema(block: LineBlock, options: ReadOptions) -> pa.Schema | None:
     """
     fields, first = [], None
     for column, kind in wanted_columns(options):
-        if kind == "any":  # Arrow needs a type
+        if kind == "any":  # Arrow reads one type only
             return None
         if kind == "value" and first is None:
             first = decoded(bytes(block.data[block.starts[0] : block.ends[0]]))
@@ -352,7 +352,7 @@ class _ArrayText:
         return self._text[self._at : self._at + 1] == expected
 
     def separator(self) -> str:
-        """Skip the next bracket or comma and the white space around it; return it, or nothing."""
+        """Return the next bracket or comma, without the white space around it; empty for none."""
         while True:
             found = next(_SEPARATOR.finditer(self._text, self._at))  # the pattern matches anywhere
             if found.end() < len(self._text) or not self._more():

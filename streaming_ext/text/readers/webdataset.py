@@ -31,7 +31,7 @@ class WebDatasetFormat(ObjectFormat):
             value = _document(sample, options)
             size = sum(len(member.data or b"") for _, member in sample)
             yield ParsedValue(f"sample {key!r}", value, size)
-            del value, sample  # since they may be large
+            del value, sample  # they may be large
 
 
 def _keyed_members(stream: Stream) -> Iterator[tuple[str, str, Member]]:

@@ -77,7 +77,7 @@ def matching(names: Iterable[str], pattern: str, takes: Takes, *, each: bool = T
 
     Args:
         names: the names of all files.
-        pattern: a name, or one with wildcards and braces.
+        pattern: a name, with or without wildcards and braces.
         takes: a function that returns whether a file in a folder is a source.
         each: see `find_each`.
 

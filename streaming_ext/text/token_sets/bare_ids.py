@@ -58,8 +58,8 @@ class OlmoSet(NanogptSet):
 class LlmcSet(TokenSetFormat):
     """llm.c's and modded-nanogpt's `.bin`: a head that counts the ids, then the ids.
 
-    An end-of-text id precedes each document. Documents continue from file to file of the same
-    name, `fineweb_train_000001.bin` and so on.
+    An end-of-text id precedes each document. Documents continue from file to file of a
+    numbered series, `fineweb_train_000001.bin` and so on.
     """
 
     name = "llmc"

@@ -65,7 +65,7 @@ class MdsSet(TokenSetFormat):
 
 
 def _entry_of(file: SetFile, dtype: str | None) -> tuple[str, ShardTable, int]:
-    """Find the nearest index above a shard; return its folder, itself, and the shard's number."""
+    """Find the nearest index above a shard; return its folder, its table and the shard's number."""
     for folder in file.folders():
         if holds(folder, _INDEX) and (index := open_in(folder, _INDEX)) is not None:
             table = _read_mds(index, dtype)

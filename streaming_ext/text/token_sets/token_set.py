@@ -227,9 +227,9 @@ class TokenSetFormat(SourceFormat):
         return [content_hash(data)] if data else []
 
     def _around(self, file: SetFile, options: IdOptions, span: Span | None) -> bytes:
-        """Return the parts of the first and last document that lie outside a span of a local file.
+        """Describe in bytes how documents continue beyond the ends of a span of a local file.
 
-        They are empty if the documents begin and end with the span, as if it were alone.
+        Empty if the documents begin and end with the span, as if it were alone.
         """
         if self._is_alone(file, options):
             return b""
@@ -336,7 +336,7 @@ class TokenSetFormat(SourceFormat):
     def _rest(
         self, opened: IdsOfFile, file: SetFile, at: int, options: IdOptions, held: int = 0
     ) -> tuple[Stretch, bool]:
-        """Return the rest of a document that continues at a position, and whether its end is known.
+        """Return the rest of a document that goes on at a position, and whether its end was found.
 
         Args:
             opened: the opened file.

@@ -1,1 +1,1 @@
-"""Tokenizers: where they come from, what names them, and the engines that run them."""
+"""Tokenizers, their loading and identity, and the engines that run them."""

@@ -271,7 +271,7 @@ def _of_byte_level(tokenizer: JsonTokenizer) -> FastModel | str:
     at_ends = splits == JSON_SPLITS["olmo"]
     return FastModel(
         data=data,
-        # The text before an added token has an end, too.
+        # If ends matter, every added token counts: the text before it has an end, too.
         reserved=frozenset(token["id"] for token in added if token["special"] or at_ends),
         at_ends=at_ends,
         composes=bool(normalizers),

@@ -170,7 +170,7 @@ class JsonTokenizer(Tokenizer):
 def one_thread_each() -> Iterator[None]:
     """Keep the library from starting threads, which would not survive a fork.
 
-    So batches are fast and safe. Without this, texts are encoded one by one, slower and by one
+    Batches are then fast and safe. Otherwise texts are encoded one by one, slower and by one
     thread of a process at a time.
     """
     before = os.environ.get(_PARALLELISM)
@@ -216,7 +216,7 @@ def merged_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _object(values: Mapping[str, bytes]) -> bytes:
-    """Join the canonical JSON of values to an object; a large vocabulary is not encoded again."""
+    """Join the canonical JSON of values into an object; a large vocabulary is not encoded again."""
     return b"{%s}" % b",".join(canonical_json(key) + b":" + values[key] for key in sorted(values))
 
 
@@ -236,7 +236,7 @@ def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonToken
         TokenizerError: the file does not exist, or cannot be downloaded.
     """
     import httpx
-    from huggingface_hub import constants, hf_hub_download  # it does not import its submodules
+    from huggingface_hub import constants, hf_hub_download  # it imports no submodule
     from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
     unreachable = ""

@@ -108,7 +108,7 @@ def open_listed(manifest: Manifest | None, read: Read, where: str) -> Tokenizer:
 
 
 def saved_probes(manifest: Manifest | None, read: Read, where: str) -> dict[str, list[int]]:
-    """Return the probes of a dataset; an older dataset makes them with the tokenizer that it holds.
+    """Return the probes of a dataset; for an older one, make them with its tokenizer.
 
     Args:
         manifest, read, where: see `open_listed`.

@@ -320,7 +320,7 @@ def parse_rank_file(data: bytes, where: str) -> dict[bytes, int]:
 
 
 def rank_file_bytes(ranks: Mapping[bytes, int]) -> bytes:
-    """Write ranks as a .tiktoken file, in rank order."""
+    """Return the content of a .tiktoken file, in rank order."""
     ordered = sorted(ranks.items(), key=itemgetter(1))
     return b"".join(
         [b"%s %d\n" % (b2a_base64(token, newline=False), rank) for token, rank in ordered]
