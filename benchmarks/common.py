@@ -1,4 +1,4 @@
-"""Parts that benchmarks share: the machine, running and watching commands, tables."""
+"""Code that benchmarks share: the machine, running and watching commands, tables."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ ROOT = Path(__file__).parents[1]
 CACHE = Path(os.environ.get("SHARDMILL_BENCH_CACHE", "~/.cache/shardmill-bench")).expanduser()
 SCRATCH = CACHE / "scratch"
 SHARED = Path(os.environ["SHARDMILL_SHARED"]) if "SHARDMILL_SHARED" in os.environ else None
-_TORCH = "torch==2.13.0"  # this one's wheel is for processors; later ones bring gigabytes
+_TORCH = "torch==2.13.0"  # this wheel is for CPUs; later ones bring gigabytes
 _DATASETS = ("datasets==5.2.0", "tokenizers", "tiktoken", "torchdata==0.11.0", _TORCH)
-# What to install for a peer: itself, and what scripts need beside it.
+# The packages to install for a peer: the peer itself, and the needs of the scripts.
 PEERS: dict[str, tuple[str, ...]] = {
     "mosaicml-streaming": ("mosaicml-streaming==0.13.0", _TORCH, "tiktoken", "pyarrow"),
     "litdata": ("litdata==0.2.76", _TORCH, "tiktoken", "pyarrow"),
@@ -41,7 +41,7 @@ PEERS: dict[str, tuple[str, ...]] = {
     "grain": ("grain==0.2.18", _TORCH),
     "datatrove": (
         *("datatrove==0.10.1", "tokenizers", "pyarrow", "humanize", "regex"),
-        *("xxhash==3.5.0", "orjson", "spacy"),  # spacy: for words of its MinHash
+        *("xxhash==3.5.0", "orjson", "spacy"),  # spacy: splits words for its MinHash
     ),
     "dolma": ("dolma==1.2.1", "boto3==1.28.17", "s3fs==2023.6.0", "pyarrow==19.0.1"),
     "megatron-core": ("megatron-core==0.16.1", _TORCH, "pyarrow"),
@@ -52,7 +52,7 @@ _WATCH_SECONDS = 0.25
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, system, Python; no host name."""
+    """Return the processor, cores, memory, system and Python, but no host name."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
@@ -66,7 +66,7 @@ def machine() -> dict[str, str]:
 
 
 def parser(about: str | None, **defaults: float) -> argparse.ArgumentParser:
-    """A parser of `--result` and of numbers, `rounds=3` for `--rounds`."""
+    """Return a parser with `--result` and an option for each number, such as `rounds=3`."""
     made = argparse.ArgumentParser(description=about)
     for name, value in defaults.items():
         made.add_argument(f"--{name}", type=type(value), default=value, help=f"default: {value:g}")
@@ -75,7 +75,7 @@ def parser(about: str | None, **defaults: float) -> argparse.ArgumentParser:
 
 
 def environment(peer: str) -> Path:
-    """The Python of an environment that holds a peer, made on first use."""
+    """Return the Python of an environment that holds a peer; make the environment on first use."""
     requirements = PEERS[peer]
     folder = CACHE / "venvs" / requirements[0].replace("==", "-")
     python, mark = folder / "bin/python", folder / "requirements.json"
@@ -89,11 +89,11 @@ def environment(peer: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One command that has run.
+    """A command that has run.
 
     Attributes:
-        seconds: seconds from its start to its end.
-        cpu_seconds: processor time of it and its children.
+        seconds: the seconds from its start to its end.
+        cpu_seconds: the processor time of the command and its children.
         output: the text that it printed.
         memory: the most resident bytes of each process, by its id and command line.
     """
@@ -104,13 +104,13 @@ class Measured:
     memory: dict[str, int]
 
     def peak(self, name: str = "") -> float:
-        """The most that one process with `name` in its command line held, in MiB."""
+        """Return the peak memory of a process with `name` in its command line, in MiB."""
         found = (size for command, size in self.memory.items() if name in command)
         return max(found, default=0) / 2**20
 
 
 def run(command: Sequence[str | Path], *, interval: float | None = None) -> Measured:
-    """Run a command to its end, looking at its process tree every `interval` seconds.
+    """Run a command to its end, and sample its process tree every `interval` seconds.
 
     Raises:
         SystemExit: the command failed; its output is shown.
@@ -130,7 +130,7 @@ def run(command: Sequence[str | Path], *, interval: float | None = None) -> Meas
     output, _ = process.communicate()
     if process.returncode:
         raise SystemExit(f"{' '.join(map(str, command[:4]))} ... failed:\n{output[-4000:]}")
-    # Exact for children that were waited for; datatrove's are not, and can only be watched.
+    # Exact for children that their parent waits for; datatrove's are only sampled.
     seconds, used = time.monotonic() - began, max(_children_cpu() - cpu, sum(seen.values()))
     others = (_busy() - busy - used) / seconds
     if others > 0.1:
@@ -172,14 +172,14 @@ def _watch(
 
 
 def shardmill(*words: object, interval: float | None = None) -> Measured:
-    """Give a command of ours as a user does."""
+    """Run a Shardmill command as a user does."""
     return run([sys.executable, "-P", "-m", "flows.cli", *map(str, words)], interval=interval)
 
 
 def peer(
     function: str, *words: object, env: str | None = None, interval: float | None = None
 ) -> tuple[dict[str, Any], Measured]:
-    """Run a function of `peers.py`; returns what it printed last."""
+    """Run a function of `peers.py`; return its last line and the measurement."""
     python = environment(env) if env else Path(sys.executable)
     command = [python, "-P", ROOT / "benchmarks/peers.py", function, *map(str, words)]
     done = run(command, interval=interval)
@@ -187,7 +187,7 @@ def peer(
 
 
 def fresh(folder: Path) -> Path:
-    """A folder that is not there yet."""
+    """Remove a folder, and return its path."""
     shutil.rmtree(folder, ignore_errors=True)
     return folder
 
@@ -199,9 +199,9 @@ def shard(
     workers: int = 2,
     interval: float | None = None,
 ) -> tuple[dict[str, Any], Measured]:
-    """Run the pipeline into a new folder; returns its own record.
+    """Run the pipeline into a new folder; return the report of the run and the measurement.
 
-    The `seconds` of the record count from the first file to the published manifest.
+    The `seconds` of the report count from the first file to the published manifest.
     """
     words = ["shard", *files, "--output", fresh(output), "--tokenizer", default_tokenizer()]
     words += ["--pattern", "gpt2", "--workers", workers, *options]
@@ -211,7 +211,7 @@ def shard(
 
 
 def as_lines(parquet: Path, folder: Path) -> Path:
-    """The texts of a Parquet file as JSON Lines in a folder."""
+    """Write the texts of a Parquet file as JSON Lines in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{parquet.stem}.jsonl"
     with path.open("w") as file:
@@ -221,15 +221,15 @@ def as_lines(parquet: Path, folder: Path) -> Path:
 
 
 def default_tokenizer() -> Path:
-    """GPT-2's rank file where the shared folder is given, else a small one, trained here."""
+    """Return GPT-2's rank file if `SHARED` is set, else a small one that is trained here."""
     return SHARED / "data/vocab/r50k_base.tiktoken" if SHARED else _made_up() / "made_up.tiktoken"
 
 
 def json_tokenizer() -> Path:
-    """The same as a tokenizer.json.
+    """Return GPT-2's tokenizer.json.
 
     Raises:
-        SystemExit: there is none.
+        SystemExit: `SHARED` is not set.
     """
     if SHARED is None:
         raise SystemExit("This peer needs a tokenizer.json: set SHARDMILL_SHARED.")
@@ -237,7 +237,7 @@ def json_tokenizer() -> Path:
 
 
 def default_documents() -> list[Path]:
-    """Parquet files of real documents where the shared folder is given, else made-up ones."""
+    """Return Parquet files of real documents if `SHARED` is set, else of made-up ones."""
     return sorted((SHARED / "data/parquet" if SHARED else _made_up()).glob("*.parquet"))
 
 
@@ -251,16 +251,16 @@ def _made_up() -> Path:
 
 
 def text_bytes(files: Iterable[Path]) -> int:
-    """Bytes of text in Parquet files."""
+    """Return the bytes of text in Parquet files."""
     tables = (pq.read_table(path, columns=["text"]) for path in files)
     return sum(pc.sum(pc.binary_length(table["text"])).as_py() for table in tables)
 
 
 def back_memory(size: float) -> None:
-    """Touch memory, half of what is free at most, and give it back.
+    """Touch `size` bytes of memory, at most half of the free memory, and give it back.
 
-    A virtual machine gets a page from its host when it first touches it, which may take seconds a
-    gigabyte and soon comes undone: of two runs, the one that writes more files would pay for it.
+    A virtual machine gets a page from its host when it first touches the page. This may take
+    seconds per gigabyte and does not last, so the run that writes more files would pay for it.
     """
     size = min(int(size), psutil.virtual_memory().available // 2)
     code = "import sys, numpy; numpy.ones(int(sys.argv[1]), numpy.uint8)"
@@ -268,7 +268,7 @@ def back_memory(size: float) -> None:
 
 
 def pool_seconds(work: Callable[[Any], object], items: Sequence[Any], workers: int) -> float:
-    """Measure the seconds of processes for all items, one at a time each, without their start."""
+    """Measure the seconds that processes take for all items, without their start-up."""
     with multiprocessing.Pool(workers) as pool:
         pool.map(_nothing, range(workers), chunksize=1)
         began = time.monotonic()
@@ -283,7 +283,7 @@ def _nothing(_: int) -> None:
 def rounds(
     contenders: dict[str, Callable[[], float]], count: int, *, backed: float = 0
 ) -> dict[str, list[float]]:
-    """Measure each contender once a round; `backed` bytes are touched before, see `back_memory`."""
+    """Measure each contender once per round; before, touch `backed` bytes (see `back_memory`)."""
     values: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(count):
         for name, measure in contenders.items():
@@ -295,12 +295,12 @@ def rounds(
 
 
 def medians(values: dict[str, list[float]]) -> dict[str, float]:
-    """The median of each contender."""
+    """Return the median of each contender."""
     return {name: statistics.median(each) for name, each in values.items()}
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A Markdown table."""
+    """Return a Markdown table."""
     shown: list[Sequence[object]] = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(str(cell) for cell in row)} |" for row in shown)
 

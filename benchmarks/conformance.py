@@ -1,10 +1,10 @@
-"""Loaders in the situations that training meets: sequences lost, doubled and reordered, and hangs.
+"""Loaders in situations that training meets: lost, doubled and reordered sequences, and hangs.
 
 Run: python -m benchmarks.conformance [--only LOADER ...] [--sequences N] [--seconds LIMIT]
 Every loader reads the same sequences from shards of its own format, shuffled, as its documentation
-says, and each of two ranks is a process. What ranks received is compared with the set and with an
-undisturbed run. A sequence is known by its first token and checked to its last. A loader that is
-not installed here gets an environment of its own. To add one, write an adapter.
+says; each of two ranks is a process. The sequences that ranks received are compared with the set
+and with an undisturbed run. The first token identifies a sequence; all tokens are checked. A loader
+that is not installed here gets an environment of its own. To add a loader, write an adapter.
 """
 
 from __future__ import annotations
@@ -34,35 +34,35 @@ from typing import Any, ClassVar
 import numpy as np
 
 LENGTH, SHARDS, GLOBAL_BATCH = 512, 16, 16
-ODD, EVALUATION = 15, 81  # the sequences that are left out for an epoch, and of an evaluation
-GRACE = 5  # seconds that ranks have after one failed
+ODD, EVALUATION = 15, 81  # sequences left out in the case "epoch"; sequences of an evaluation
+GRACE = 5  # seconds for other ranks to end after one failed
 ERROR = r"^(?:\[rank\d\]: )?([\w.]+(?:Error|Exception|Timeout|Empty))\b"
 CASES = ("epoch", "resume", "world", "mixture", "worker", "missing", "damaged", "evaluation")
 
 
 def sequence(number: int) -> np.ndarray:
-    """The tokens of one sequence: its number, then random ids."""
+    """Return the tokens of one sequence: its number, then random ids."""
     tokens = np.random.default_rng(number).integers(0, 60_000, LENGTH).astype(np.uint16)
     tokens[0] = number
     return tokens
 
 
 def shards_of(folder: str, numbers: range, size: int) -> Iterator[tuple[str, list[np.ndarray]]]:
-    """The sequences of each data file, `size` at most, and where to write it."""
+    """Yield the path of each data file without its suffix, and its sequences, at most `size`."""
     for start in range(0, len(numbers), size):
         yield f"{folder}/{start:05}", [*map(sequence, numbers[start : start + size])]
 
 
 class Adapter:
-    """A loader as one rank opens it.
+    """The loader of one rank.
 
     Attributes:
-        package: its distribution.
-        module: what is imported of it.
+        package: the distribution package of the loader.
+        module: the module to import.
         shards: the pattern of its data files.
-        promised: cases that its documentation promises.
-        lacks: cases for which it has no means.
-        endless: one pass of the loader holds all passes over the data.
+        promised: the cases that its documentation promises.
+        lacks: the cases for which it has no feature.
+        endless: True if one pass of the loader includes all passes over the data.
     """
 
     package: ClassVar[str]
@@ -80,30 +80,30 @@ class Adapter:
 
     @staticmethod
     def write(folder: str, numbers: range, per_shard: int) -> None:
-        """Write the sequences of these numbers."""
+        """Write the sequences with these numbers."""
         raise NotImplementedError
 
     def open(self, folders: list[str], weights: list[float] | None) -> None:
-        """Open the loader of one folder, or of a mixture of several with `weights`."""
+        """Open the loader of one folder or, with `weights`, of a mixture of folders."""
         raise NotImplementedError
 
     def files(self, folder: str) -> list[str]:
-        """The data files that were written, there or not."""
+        """Return the data files that were written, even if they are missing now."""
         names = json.loads(Path(folder, "files.json").read_text())
         return [f"{folder}/{name}" for name in names]
 
     def batches(self) -> Iterator[Any]:
-        """One pass, or what is left of it."""
+        """Return the batches of a pass, or of the rest of it."""
         return iter(self.loader)
 
     def passes(self) -> Iterator[Any]:
-        """All passes."""
+        """Yield the batches of all passes."""
         while self.epoch < (1 if self.endless else self.job.epochs):
             yield from self.batches()
             self.epoch += 1
 
     def state(self) -> Any:
-        """The content of a checkpoint."""
+        """Return the content of a checkpoint."""
         return self.loader.state_dict()
 
     def load(self, state: Any) -> None:
@@ -112,7 +112,7 @@ class Adapter:
 
 
 class Stock(Adapter):
-    """mosaicml-streaming's dataset and loader."""
+    """The dataset and loader of mosaicml-streaming."""
 
     package, module = "mosaicml-streaming", "streaming_ext.training.stock"
     shards, promised = "*.mds", "epoch resume world damaged"
@@ -148,7 +148,7 @@ class Stock(Adapter):
 
 
 class Shardmill(Stock):
-    """This project's dataset and loader, on the shards that `MDSWriter` wrote."""
+    """The dataset and loader of this project, on shards that `MDSWriter` wrote."""
 
     package, module = "shardmill", "streaming_ext.training.loader"
     promised = " ".join(CASES)
@@ -177,14 +177,14 @@ class Shardmill(Stock):
 
 
 def tensor(number: int) -> Any:
-    """The tokens of one sequence, as litData takes them."""
+    """Return the tokens of one sequence as a tensor for litData."""
     import torch
 
     return torch.from_numpy(sequence(number))
 
 
 class LitData(Adapter):
-    """litData's dataset of tokens and its loader."""
+    """The dataset of tokens and the loader of litData."""
 
     package, module = "litdata", "litdata"
     shards, promised = "*.bin", "epoch resume world"
@@ -227,7 +227,7 @@ class LitData(Adapter):
 
 
 class HuggingFace(Adapter):
-    """Hugging Face datasets: Parquet, streamed, shuffled in a buffer, in a StatefulDataLoader."""
+    """Hugging Face datasets: streamed Parquet, shuffled in a buffer, in a StatefulDataLoader."""
 
     package, module = "datasets", "datasets"
     shards, promised = "*.parquet", "epoch resume"
@@ -318,12 +318,12 @@ class Grain(Adapter):
 
 
 def decode(record: bytes) -> np.ndarray:
-    """The tokens of a record."""
+    """Return the tokens of a record."""
     return np.frombuffer(record, np.uint16)
 
 
 class WebDataset(Adapter):
-    """Webdataset's shards, split by rank and worker, shuffled in a buffer."""
+    """The shards of webdataset, split by rank and worker, shuffled in a buffer."""
 
     package, module = "webdataset", "webdataset"
     shards, lacks = "*.tar", "resume world mixture"
@@ -372,7 +372,7 @@ class Rows:
 
 
 class TorchData(Adapter):
-    """Torchdata's StatefulDataLoader and its sampler, over a map-style dataset of .npy files."""
+    """The StatefulDataLoader and sampler of torchdata, over a map-style dataset of .npy files."""
 
     package, module = "torchdata", "torchdata.stateful_dataloader"
     shards, promised, lacks = "*.npy", "epoch resume", "mixture"
@@ -401,7 +401,7 @@ class TorchData(Adapter):
 
 
 class Megatron(Adapter):
-    """Megatron Core's GPTDataset; the sampler is what Megatron-LM's pretraining sampler does."""
+    """The GPTDataset of Megatron Core, with a sampler like Megatron-LM's pretraining sampler."""
 
     package, module = "megatron-core", "megatron.core"
     shards, promised = "*.bin", "epoch resume world"
@@ -477,10 +477,10 @@ LOADERS: dict[str, type[Adapter]] = {
 
 
 def work(job: SimpleNamespace, rank: int) -> None:
-    """Write sets, or note what comes as one rank; save a state or kill at the steps of the job."""
+    """Write sets, or log batches as one rank; save a state or kill at the steps of the job."""
     import torch
 
-    os.setsid()  # so that a kill reaches all that it started
+    os.setsid()  # so that a kill reaches all child processes
     output = os.open(f"{job.log}/{rank}.out", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -520,11 +520,11 @@ def work(job: SimpleNamespace, rank: int) -> None:
 
 
 class Trial:
-    """One loader in all situations.
+    """All cases of one loader.
 
     Attributes:
         version: the version of the loader.
-        cells: what happened, by case.
+        cells: the outcome of each case, in words.
     """
 
     def __init__(self, name: str, root: Path, size: int, seconds: float) -> None:
@@ -542,7 +542,7 @@ class Trial:
         self.cells = self.judge()
 
     def run(self, *, world: int = 2, **changes: Any) -> tuple[list[list[list[int]]], str]:
-        """Let ranks work; returns what each received, step by step, and what went wrong."""
+        """Run ranks; return the sequences of each by step, and the fault in words."""
         self.runs += 1
         log = self.root / str(self.runs)
         log.mkdir()
@@ -574,7 +574,7 @@ class Trial:
             came = sum(note.stat().st_size for note in notes if note.exists())
             if came > size:
                 size, end = came, time.monotonic() + self.seconds
-            if any(rank.exitcode for rank in ranks):  # others may wait for the one that failed
+            if any(rank.exitcode for rank in ranks):  # others may wait for the failed one
                 end = min(end, time.monotonic() + GRACE)
             time.sleep(0.05)
         codes = [rank.exitcode for rank in ranks]
@@ -591,7 +591,7 @@ class Trial:
         return [[json.loads(line) for line in each] for each in lines], said
 
     def damaged(self, how: str) -> list[str]:
-        """A copy of the set without its middle data file, or with one bit of it changed."""
+        """Copy the set without its middle data file, or with one changed bit in that file."""
         folder = Path(shutil.copytree(self.folder["train"], self.root / how))
         files = sorted(folder.glob(self.loader.shards))
         path = files[len(files) // 2]
@@ -604,7 +604,7 @@ class Trial:
         return [str(folder)]
 
     def judge(self) -> dict[str, str]:
-        """Run each case; returns its outcome in words, by name."""
+        """Run each case; return its outcome in words, by name."""
         train = Counter(dict.fromkeys(range(self.size), 2))
         steps, said = self.run(folders=[self.folder["odd"]])
         odd = Counter(dict.fromkeys(range(self.size - ODD), 2))
@@ -619,7 +619,7 @@ class Trial:
                 whole = [*merged(before)[:save], *merged(steps)]
                 cells[case] = said or difference(train, [whole], merged(undisturbed))
         if "mixture" not in self.loader.lacks:
-            cells["mixture"] = self.mixture(max(7, save // 2))  # proportions hold over 100 rows
+            cells["mixture"] = self.mixture(max(7, save // 2))  # enough rows for proportions
         for case in ("worker", "missing", "damaged"):
             changes = (
                 {"hurt": 5, "workers": 2} if case == "worker" else {"folders": self.damaged(case)}
@@ -632,7 +632,7 @@ class Trial:
         return cells
 
     def mixture(self, save: int) -> str:
-        """Three to one until a checkpoint, then one to one: what came again, and in which share."""
+        """Mix 3:1 until a checkpoint, then 1:1; describe repeated sequences and a wrong mix."""
         folders, states = [self.folder["a"], self.folder["b"]], tempfile.mkdtemp(dir=self.root)
         changes = {"folders": folders, "states": states, "save": save, "kill": save + 1}
         before, _ = self.run(weights=[3.0, 1.0], **changes)
@@ -647,7 +647,7 @@ class Trial:
 
 
 def merged(ranks: list[list[list[int]]]) -> list[list[int]]:
-    """The sequences that all ranks received, step by step."""
+    """Return the sequences of all ranks by step."""
     steps = itertools.zip_longest(*ranks, fillvalue=[])
     return [list(itertools.chain(*step)) for step in steps]
 
@@ -655,7 +655,7 @@ def merged(ranks: list[list[list[int]]]) -> list[list[int]]:
 def difference(
     expected: Counter[int], ranks: list[list[list[int]]], order: list[list[int]] | None = None
 ) -> str:
-    """Compare the sequences of all ranks, and their steps, with those expected, in words."""
+    """Describe how the sequences of all ranks, and their order, differ from the expected ones."""
     steps = merged(ranks)
     came = Counter(itertools.chain(*steps))
     damaged = came.pop(-1, 0)
@@ -675,7 +675,7 @@ def difference(
 
 
 def main() -> None:
-    """Try each loader in an environment that has it, and print a table."""
+    """Run the cases of each loader in an environment that has it, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=LOADERS, default=list(LOADERS))
     parser.add_argument("--sequences", type=int, default=1024, help="multiple of 64, 512 or more")

@@ -1,10 +1,10 @@
-"""Make a corpus of Parquet files by sampling passages of real documents.
+"""A corpus of Parquet files, sampled from passages of real documents.
 
-Lengths are log-normal around 4.5 KB, columns those of FineWeb-Edu. Passages drawn with replacement
-from few documents repeat their words more than web text does, which flatters tokenizers that cache
-words. So one lower-case letter in about 200 is replaced by another: on 31 MB of source that gives a
-100 MB file as many distinct words (340 thousand) as the source's own growth of vocabulary would
-(300 thousand, exponent 0.65), instead of 140 thousand.
+Lengths are log-normal around 4.5 KB, and columns are those of FineWeb-Edu. Passages drawn with
+replacement from few documents repeat words more often than web text does, which favours tokenizers
+that cache words. So about one lower-case letter in 200 is replaced by another. From a source of 31
+MB, a file of 100 MB gets 340 thousand distinct words, not 140 thousand; the growth of the source's
+own vocabulary (exponent 0.65) predicts 300 thousand.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.common import SCRATCH, default_documents
 DOCUMENTS_A_ROW_GROUP = 1000
 _LOG_MEAN, _LOG_SIGMA = 8.05, 0.85  # of characters
 _CHANGED = 0.005  # of the letters
-_MEAN_BYTES = 4300  # of a passage: some documents end before the length wanted
+_MEAN_BYTES = 4300  # per passage: some documents end before the wanted length
 
 
 def mutate(
@@ -48,7 +48,7 @@ def _source(documents: tuple[Path, ...]) -> tuple[pa.Table, list[str], npt.NDArr
 def sample(
     documents: tuple[Path, ...], count: int, share: float, rng: np.random.Generator
 ) -> pa.Table:
-    """Passages of random documents, the longer ones more often, with their other columns."""
+    """Return passages of random documents, weighted by length, with their other columns."""
     table, texts, lengths = _source(documents)
     rows = rng.choice(len(texts), count, p=lengths / lengths.sum())
     wanted = rng.lognormal(_LOG_MEAN, _LOG_SIGMA, count).astype(int) + 1
@@ -65,7 +65,7 @@ def sample(
 
 
 def write_file(path: Path, documents: tuple[Path, ...], megabytes: float) -> None:
-    """Write one file of about so many MB of text, drawn by the number that is its name."""
+    """Write a file with about `megabytes` MB of text; the number in its name is the seed."""
     rng = np.random.default_rng(int(path.stem))
     written, unfinished = 0, path.with_suffix(".tmp")
     with pq.ParquetWriter(unfinished, _source(documents)[0].schema, compression="zstd") as writer:
@@ -78,7 +78,7 @@ def write_file(path: Path, documents: tuple[Path, ...], megabytes: float) -> Non
 
 
 def make_corpus(megabytes: float, files: int) -> list[Path]:
-    """So many files, of as many MB of text together; made unless they are there."""
+    """Return `files` files with `megabytes` MB of text in total; make those that do not exist."""
     folder = SCRATCH / f"corpus-{files}-{megabytes:g}"
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number:05}.parquet" for number in range(files)]

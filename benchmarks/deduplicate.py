@@ -1,13 +1,13 @@
-"""The cost of leaving out copies: runs with `--deduplicate` beside runs without, in alternation.
+"""The cost of leaving out copies: runs with `--deduplicate` and without, in alternation.
 
-On a corpus without copies, and on the same one of which three documents of ten are copies of
-others, spread over all files. Seconds are those of the whole command, as somebody waits for it.
-On the first, `--exclude-texts` too, with 10,000 texts.
+The runs are on a corpus without copies, and on the same corpus with three documents of ten replaced
+by copies of others, spread over all files. Seconds are of the whole command. On the first corpus,
+there is also a run with `--exclude-texts` and 10,000 texts.
 
-With `--recall 20000`: instead, so many documents of which some are near copies of others, edited,
-cut and put into frames of web pages. The pairs that are truly similar, by n-grams of ids and of
-words, are found by comparing all with all; beside them stand what `--deduplicate near` leaves out
-and, with `--datatrove`, what datatrove's MinHash does.
+With `--recall 20000`, there are 20,000 documents instead. Some are near copies of others: edited,
+cut or put into frames of web pages. The truly similar pairs, by n-grams of ids and of words, are
+found by comparing all with all. They are compared with the documents that `--deduplicate near`
+leaves out and, with `--datatrove`, with the result of datatrove's MinHash.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All runs in alternating rounds; returns seconds, of processors too, and memory."""
+    """Measure all runs in alternating rounds; return seconds, processor seconds and memory."""
     plain = make_corpus(args.megabytes, args.files)
     corpora = {"no copies": plain, "30% copies": with_copies(plain)}
     cpu: dict[str, list[float]] = {}
@@ -84,7 +84,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def evaluation_texts() -> Path:
-    """Write 10,000 texts of the words of passages, as long as questions."""
+    """Write 10,000 texts of shuffled words of passages, as long as questions."""
     rng = np.random.default_rng(0)
     texts = sample(tuple(common.default_documents()), 10_000, 0.0, rng)["text"].to_pylist()
     file = common.SCRATCH / "evaluation.jsonl"
@@ -97,7 +97,7 @@ def evaluation_texts() -> Path:
 
 
 def with_copies(files: list[Path]) -> list[Path]:
-    """The same files, with some documents replaced by others from anywhere."""
+    """Write copies of files in which some documents are replaced by others from any file."""
     folder = files[0].parent.with_name(f"{files[0].parent.name}-copies")
     folder.mkdir(exist_ok=True)
     paths = [folder / file.name for file in files]
@@ -117,7 +117,7 @@ def with_copies(files: list[Path]) -> list[Path]:
 
 
 def recall(args: argparse.Namespace) -> dict[str, Any]:
-    """Measure how many of the pairs that are truly similar are found; returns all figures."""
+    """Measure how many of the truly similar pairs are found; return all figures."""
     folder, rng = common.SCRATCH / "near-corpus", np.random.default_rng(0)
     common.fresh(folder).mkdir(parents=True)
     texts = near_texts(args.recall, rng)
@@ -176,7 +176,7 @@ def _cost(measured: common.Measured) -> dict[str, float]:
 def _left_out(
     args: argparse.Namespace, files: list[Path], half: int, pairs: dict[tuple[int, int], float]
 ) -> dict[str, float]:
-    """Count the documents that `--deduplicate near` leaves out, and judge them."""
+    """Count the documents that `--deduplicate near` leaves out, and compare them with the pairs."""
     options = ("--deduplicate", "near")
     _, done = common.shard(files, _OUTPUT, *options, workers=args.workers, interval=0.2)
     table = pq.read_table(_OUTPUT / "duplicates")
@@ -196,7 +196,7 @@ def _left_out(
 def similar_pairs(
     stream: npt.NDArray[Any], edges: npt.NDArray[Any]
 ) -> dict[tuple[int, int], float]:
-    """The Jaccard similarity of all pairs that have a third of their n-grams in common."""
+    """Return the Jaccard similarity of all pairs for which it is at least a third."""
     sets = []
     for begin, end in pairwise(edges.tolist()):
         own = stream[begin:end].astype(np.uint64)
@@ -209,7 +209,7 @@ def similar_pairs(
     sizes = np.array([len(each) for each in sets])
     documents = np.repeat(np.arange(len(sets)), sizes)
     _, groups, counts = np.unique(np.concatenate(sets), return_inverse=True, return_counts=True)
-    holders = documents[np.argsort(groups, kind="stable")]  # of each n-gram, in order
+    holders = documents[np.argsort(groups, kind="stable")]  # documents of each n-gram, in order
     firsts = np.cumsum(counts) - counts
     found = {}
     for number, (begin, end) in enumerate(pairwise([0, *np.cumsum(sizes).tolist()])):
@@ -223,7 +223,7 @@ def similar_pairs(
 
 
 def near_texts(count: int, rng: np.random.Generator) -> list[str]:
-    """Passages, and near copies of some: edited, cut, with headers, footers and boilerplate."""
+    """Make passages, some of them near copies: edited, cut, or with headers and footers."""
     documents = tuple(common.default_documents())
     texts = sample(documents, count, 0.0, rng)["text"].to_pylist()
     frames = [text.split(" ")[:80] for text in texts[:20]]

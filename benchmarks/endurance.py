@@ -1,9 +1,9 @@
-"""FineWeb-Edu in small, sharded to S3 while everything around it fails: nothing is lost.
+"""A small FineWeb-Edu, sharded to S3 while everything around the run fails: nothing is lost.
 
 The command `shardmill shard` reads 2,410 files from a real S3 server and writes to it, with a real
-Prefect server, while faults drawn at random strike all along; whenever it ends before its work is
-done, the same command is given again. What comes out must be, byte for byte, what an undisturbed
-run makes on the local disk. A round is ten faults; `--link` bounds S3 to so many MB/s.
+Prefect server, while random faults strike. Whenever the command ends before its work is done, it is
+given again. The result must be, byte for byte, the dataset that an undisturbed run makes on the
+local disk. A round is ten faults; `--link` limits S3 to a number of MB/s.
 """
 
 import argparse
@@ -50,30 +50,30 @@ from tests.servers.storage.swift import (
 WORKER, RUN, SLOW, CUT = "worker killed", "run killed", "503 SlowDown", "connections cut"
 FULL, S3, PREFECT = "scratch full", "S3 restarted", "Prefect restarted"
 KINDS = (WORKER, RUN, SLOW, CUT, FULL, S3, PREFECT)
-OFTEN = (WORKER, SLOW, CUT)  # twice a round: they cost little
-ENDING = (RUN, FULL, S3, PREFECT)  # after these the command may have to be given again
-_SPAN = (0.02, 0.9)  # of the files
-_LAST = 12  # files that no fault waits for: they are in hand together and end nearly at once
+OFTEN = (WORKER, SLOW, CUT)  # twice per round: they cost little
+ENDING = (RUN, FULL, S3, PREFECT)  # after these, the command may have to be given again
+_SPAN = (0.02, 0.9)  # fractions of the files
+_LAST = 12  # files that no fault waits for: they are done together, and end nearly at once
 
 
 def draw(
     files: int, rounds: int, kinds: Sequence[str], rng: random.Random
 ) -> list[tuple[int, str]]:
-    """The faults of so many rounds, in order: each strikes once so many files are recorded."""
+    """Draw faults: for each, the number of recorded files at which it strikes, ascending."""
     drawn = [*kinds, *OFTEN] * rounds
     first, last = (files * part for part in _SPAN)
     last = max(first, min(last, files - _LAST))
     return sorted((int(rng.uniform(first, last)), kind) for kind in drawn)
 
 
-_DUMP_FILES = 26  # of one dump of FineWeb-Edu's 95
-_DOCUMENTS = (1, 60)  # of a file, evenly spread over orders of magnitude
-_POOL = 2000  # documents that files are dealt from
+_DUMP_FILES = 26  # per dump; FineWeb-Edu has 95 dumps
+_DOCUMENTS = (1, 60)  # per file, evenly spread over orders of magnitude
+_POOL = 2000  # documents from which files are drawn
 _THREADS = 8
 
 
 def write_sources(folder: Path, files: int, seed: int) -> int:
-    """Write the files; returns their bytes. A function of the arguments alone."""
+    """Write the files, which depend on the arguments alone; return their size in bytes."""
     rng = random.Random(seed)
     pool = make_documents(_POOL, seed)
     for number in range(files):
@@ -87,7 +87,7 @@ def write_sources(folder: Path, files: int, seed: int) -> int:
 
 
 def upload(folder: Path, client: Any) -> str:
-    """Put the files into the bucket; returns the pattern that names them there."""
+    """Put the files into the bucket; return the pattern that names them there."""
 
     def put(file: Path) -> None:
         key = f"fineweb-edu/{file.relative_to(folder).as_posix()}"
@@ -98,18 +98,18 @@ def upload(folder: Path, client: Any) -> str:
     return f"s3://{BUCKET}/fineweb-edu/data/*/*.parquet"
 
 
-_GOES_ON = {1, -signal.SIGKILL}  # it failed and said why, or we killed it
+_GOES_ON = {1, -signal.SIGKILL}  # it failed with a message, or was killed here
 _TAIL = 4000
 
 
 class Command:
-    """`shardmill shard`, its processes in a group of their own.
+    """The command `shardmill shard`, whose processes have their own group.
 
     Args:
         words: the arguments of the command.
         environment: the environment of its processes.
-        log: the file of its output, of each start anew.
-        most: the number of commands after which something is wrong.
+        log: the file of its output, which each start overwrites.
+        most: the largest number of starts that is not an error.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Command:
         self.start()
 
     def start(self) -> None:
-        """Give the command."""
+        """Start the command."""
         assert self.starts < self._most, f"not done by {self._most} commands: {self.said()}"
         self.starts += 1
         with self._log.open("wb") as log:
@@ -130,14 +130,14 @@ class Command:
             )
 
     def said(self) -> str:
-        """The end of what the last command printed."""
+        """Return the end of what the last command printed."""
         return self._log.read_text()[-_TAIL:]
 
     def is_done(self) -> bool:
-        """Return True if its work is done; give it again if it ended before that.
+        """Return True if the work is done; start the command again if it ended before that.
 
         Raises:
-            AssertionError: it ended as no fault should make it end.
+            AssertionError: it ended in a way that no fault explains.
         """
         code = self.process.poll()
         if code is None:
@@ -150,24 +150,24 @@ class Command:
         return False
 
     def kill(self, *, alone: bool) -> None:
-        """kill -9 of the process itself, or of its workers too."""
+        """Kill the process with SIGKILL, and its workers too unless `alone`."""
         (os.kill if alone else os.killpg)(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
 
-BUCKET = "endurance"  # records hold the names of sources, so it is always the same
+BUCKET = "endurance"  # always the same, as records hold the names of sources
 _SCRATCH_SIZE = "64m"
 _OWN_MOUNTS = "SHARDMILL_BENCH_OWN_MOUNTS"
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """The servers, and where the run works.
+    """The servers, and the folders of the run.
 
     Attributes:
-        client: the client of S3, past the proxy.
-        link: the rate to S3 and back, in bytes per second; None for no limit.
-        scratch: the scratch folder of the disturbed run; a disk of its own if `bounded`.
+        client: the client of S3, which bypasses the proxy.
+        link: the rate to and from S3, in bytes per second; None for no limit.
+        scratch: the scratch folder of the disturbed run, on its own small disk if `bounded`.
     """
 
     s3: SwiftServer
@@ -184,17 +184,17 @@ class Site:
         """The environment of a run: S3 behind the proxy, Prefect, no settings of the user."""
         return {
             **clean_environment(self.folder / "home"),
-            "XDG_CACHE_HOME": str(CACHE / "cache"),  # what is known of the tokenizer
+            "XDG_CACHE_HOME": str(CACHE / "cache"),  # the tokenizer's cached files
             **aws_environment(self.wire.url),
             "PREFECT_API_URL": self.prefect.url,
         }
 
     def calm(self) -> None:
-        """The wire as it is without faults."""
+        """Remove all faults from the wire."""
         self.wire.inflict(Faults(bytes_per_second=self.link))
 
     def recorded(self, output: str) -> int:
-        """Count the files that are recorded below a prefix of the bucket."""
+        """Count the recorded files below a prefix of the bucket."""
         pages = self.client.get_paginator("list_objects_v2").paginate(
             Bucket=BUCKET, Prefix=f"{output}/parts/"
         )
@@ -214,7 +214,7 @@ def open_site(folder: Path, link: float | None) -> Iterator[Site]:
         scratch = folder / "scratch"
         scratch.mkdir()
         bounded = _OWN_MOUNTS in os.environ
-        if bounded:  # gone with the namespace, however this process ends
+        if bounded:  # unmounted with the namespace, however this process ends
             size = f"size={_SCRATCH_SIZE}"
             subprocess.run(["mount", "-t", "tmpfs", "-o", size, "tmpfs", scratch], check=True)
             stack.callback(subprocess.run, ["umount", "--lazy", scratch], check=True)
@@ -225,9 +225,9 @@ def open_site(folder: Path, link: float | None) -> Iterator[Site]:
 
 
 def enter_own_mounts() -> None:
-    """Go on in a mount namespace of this process's own, where a small disk can be had.
+    """Continue in an own mount namespace, in which a small disk can be mounted.
 
-    Where the system allows none, nothing happens, and no disk will be filled.
+    If the system does not allow that, nothing happens, and no disk will be filled.
     """
     command = ["unshare", "--mount", "--map-root-user"]
     if _OWN_MOUNTS in os.environ or shutil.which(command[0]) is None:
@@ -239,17 +239,17 @@ def enter_own_mounts() -> None:
 
 
 _STRIKE_LOOK_SECONDS = 0.05
-_STRIKE_SECONDS = 10.0  # for connections to come by and meet their fault
-_FULL_SECONDS = 30.0  # that a disk stays full unless the run has ended before
-_DOWN = (0.2, 3.0)  # seconds that a server is away, beside its start
-_SLOW_TIMES, _CUT_TIMES = (2, 8), (1, 4)  # connections that a fault of the wire befalls
-_CUT_UP, _CUT_DOWN = (100, 60_000), (0.0, 5.0)  # bytes; powers of ten
+_STRIKE_SECONDS = 10.0  # to wait for connections that meet the fault
+_FULL_SECONDS = 30.0  # for which a disk stays full, unless the run ends before
+_DOWN = (0.2, 3.0)  # seconds for which a server is down, without its start
+_SLOW_TIMES, _CUT_TIMES = (2, 8), (1, 4)  # connections that meet a fault of the wire
+_CUT_UP, _CUT_DOWN = (100, 60_000), (0.0, 5.0)  # in bytes; in powers of ten
 
 
 def _kill_worker(_: Site, command: Command, rng: random.Random) -> bool:
     while not command.is_done():
         if workers := workers_of(command.process.pid):
-            with suppress(psutil.NoSuchProcess):  # it ended with its run; the next run has others
+            with suppress(psutil.NoSuchProcess):  # it ended with its run
                 rng.choice(workers).kill()
                 return True
         time.sleep(_STRIKE_LOOK_SECONDS)
@@ -300,7 +300,7 @@ def _fill_scratch(site: Site, command: Command, _: random.Random) -> bool:
 
 
 def _fill(file: Path) -> None:
-    """Leave no room on a disk."""
+    """Fill a disk."""
     with file.open("ab", buffering=0) as out:
         size = 2**20
         while size:
@@ -313,7 +313,7 @@ def _fill(file: Path) -> None:
 
 
 def _restart_s3(site: Site, _: Command, rng: random.Random) -> bool:
-    for kind in reversed(DAEMONS):  # first the one that answers
+    for kind in reversed(DAEMONS):  # first the one that answers clients
         site.s3.kill(kind)
     time.sleep(rng.uniform(*_DOWN))
     for kind in DAEMONS:
@@ -340,14 +340,14 @@ _MEANS: dict[str, Callable[[Site, Command, random.Random], bool]] = {
 
 
 _PAGE = 200
-_QUIET_SECONDS = 3.0  # task runs are recorded behind the run's back
+_QUIET_SECONDS = 3.0  # Prefect records task runs with a delay
 
 
 def work_redone(api: str, run_name: str, dataset: Path) -> dict[str, int]:
-    """Find the work that runs with `run_name` in their names did more than once for a dataset.
+    """Count the work on a dataset that runs with `run_name` in their names did more than once.
 
-    A task counts as begun while it waits for a worker, so these are upper bounds; but for what a
-    server that was killed had not yet recorded: of the unknown files it knows no attempt.
+    A task counts as started while it waits for a worker, so the counts are upper bounds, except for
+    attempts that a killed server had not yet recorded. For "unknown" files it has no attempt.
     """
     files = {int(file.stem) for file in (dataset / "parts").iterdir()}
     attempts = _settled(api, run_name)
@@ -368,7 +368,7 @@ def _settled(api: str, run_name: str) -> Counter[int]:
 
 
 def _attempts(api: str, run_name: str) -> Counter[int]:
-    """Count the beginnings of the task `tokenize`, by part."""
+    """Count the starts of the task `tokenize`, by part."""
     attempts: Counter[int] = Counter()
     wanted = {
         "task_runs": {"name": {"like_": "tokenize"}},
@@ -388,7 +388,7 @@ def _attempts(api: str, run_name: str) -> Counter[int]:
 
 
 _LOOK_SECONDS = 0.2
-_REST = 4.0  # times what a look took
+_REST = 4.0  # pause, as a multiple of the time that a look took
 _COMMANDS_A_FAULT = 2
 
 
@@ -401,7 +401,7 @@ def shard(
     faults: Sequence[tuple[int, str]] = (),
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Give the command until its work is done, with these faults; it may have ended before all."""
+    """Give the command until its work is done, while faults strike; it may end before all did."""
     most = 1 + _COMMANDS_A_FAULT * sum(kind in ENDING for _, kind in faults)
     words = ["shard", sources, "--output", output, *options]
     waiting, rng, struck = list(faults), random.Random(seed), Counter[str]()
@@ -411,7 +411,7 @@ def shard(
         while not command.is_done():
             asked = time.monotonic()
             recorded = site.recorded(Path(output).name) if waiting else 0
-            # Listing thousands of records is work for the server too.
+            # Listing thousands of records loads the server too.
             time.sleep(max(_LOOK_SECONDS, _REST * (time.monotonic() - asked)))
             while waiting and recorded >= waiting[0][0]:
                 _, kind = waiting.pop(0)
@@ -426,7 +426,7 @@ def shard(
 
 
 def endure(args: argparse.Namespace, folder: Path) -> dict[str, object]:
-    """The undisturbed run, the disturbed one, and what it cost; stops where bytes differ."""
+    """Do the undisturbed run and the disturbed one, compare their bytes, and return the figures."""
     with open_site(folder, args.link * 1e6 or None) as site:
         kinds = [kind for kind in KINDS if site.bounded or kind != FULL]
         size = write_sources(folder / "sources", args.files, args.seed)
@@ -453,11 +453,11 @@ def endure(args: argparse.Namespace, folder: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Read the command line and go through it all."""
+    """Read the command line, and do both runs."""
     parser = common.parser(__doc__, files=2410, rounds=6, seed=0, link=0.0)
     args = parser.parse_args()
     enter_own_mounts()
-    # Whoever stops this ends its servers too.
+    # So that the servers end too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     with tempfile.TemporaryDirectory(prefix="shardmill-endurance-") as name:
         os.environ.setdefault(shared.VARIABLE, name)

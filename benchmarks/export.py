@@ -1,9 +1,9 @@
-"""The rate of an export to each format, beside unpacking the same shards.
+"""The rate of an export to each format, compared with unpacking the same shards.
 
-The bare figure is that of unpacking the shards with the same codec and writing what comes out, by
-as many processes. Its time counts from the start of its processes, as that of an export does, and
-to the end of `sync`: what is exported is on disk. One process does it too: more than that gains
-with a second one, on this machine and its disk, is not to be had for an export either.
+The bare figure is the rate of unpacking the shards with the same codec and writing the result, by
+as many processes. Its time counts from the start of its processes, as for an export, to the end of
+`sync`, as an export is on disk when it ends. The bare contender also runs with one process: its
+gain from a second one, on this machine and disk, is the most that an export can gain.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> None:
         others = (middle[f"bare, {args.workers}"], middle[f"{name}, 1"])
         rows.append((name, f"{rate:.0f}", *(f"{rate / other:.2f}" for other in others)))
     print(common.table(("format", "MB/s", "of bare", "of one worker"), rows))
-    if "megatron" in args.only:  # two bytes a token
+    if "megatron" in args.only:  # two bytes per token
         text = middle[f"megatron, {args.workers}"] / 2 / record["tokens"] * common.text_bytes(files)
         print(f"megatron: {text:.0f} MB of text per second")
     common.save(args.result, rates=rates)

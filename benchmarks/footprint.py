@@ -1,7 +1,7 @@
-"""What `shardmill shard` takes beside its work: seconds of its start, memory of a worker.
+"""The overhead of `shardmill shard`: the seconds of its start, and the memory of a worker.
 
-The start is that of the whole command on the smallest file, whose work takes next to no time.
-Memory is sampled over one file of several sizes, over many files, and over one document.
+The start is the time of the whole command on the smallest file, which takes almost no time itself.
+Memory is sampled with one file of several sizes, with many files, and with one document.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from benchmarks.corpus import make_corpus
 
 
 def one_document(megabytes: float) -> list[Path]:
-    """A file with a single document, of real ones behind each other."""
+    """Make a file with a single document, which joins real documents."""
     path = common.SCRATCH / f"document-{megabytes:g}.parquet"
     texts = pa.concat_tables(map(pq.read_table, make_corpus(megabytes, 1)))["text"]
     pq.write_table(pa.table({"text": ["\n".join(texts.to_pylist())]}), path)

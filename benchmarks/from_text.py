@@ -1,9 +1,9 @@
-"""The cost of training straight from text, beside the engine alone.
+"""The cost of training straight from text, compared with the engine alone.
 
-Each figure is of a process of its own, all on the same files: the first run, which makes the
-dataset; the engine alone on texts in memory; further epochs in this process and in one and two
-workers. Tokens a second, by the clock from the first line of the script's work, and by the
-processor time of all its processes.
+Each figure is measured in a process of its own, on the same files: the first run, which makes the
+dataset; the engine alone on texts in memory; further epochs without workers, and with one and two.
+Figures are tokens per second, by the clock from the start of the work, and by the processor time of
+all processes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUNS = {"making": 0, ENGINE: 0, "no workers": 0, "1 worker": 1, "2 workers": 2}
 
 
 def engine_alone(files: list[Path], cache: Path) -> dict[str, Any]:
-    """The tokens of texts in memory, and the seconds of encoding them."""
+    """Encode texts in memory with the engine; return the tokens, and the seconds."""
     batches = [
         batch["text"].cast(pa.large_string())
         for file in files
@@ -45,7 +45,7 @@ def engine_alone(files: list[Path], cache: Path) -> dict[str, Any]:
 
 
 def epoch(files: list[Path], cache: Path, length: int, workers: int) -> dict[str, Any]:
-    """The tokens of an epoch, its seconds, and those of its first batch."""
+    """Run an epoch; return its tokens, its seconds, and the seconds to its first batch."""
     before, began = time.process_time(), time.perf_counter()
     dataset = StreamingTextDataset(
         sources=[str(file) for file in files],

@@ -1,8 +1,8 @@
 """Other tools, each run in an environment of its own, with the same input and output.
 
-A peer is the first argument, then `--output`, `--tokenizer` (a rank file or a tokenizer.json),
-`--workers` and Parquet files with a `text` column. What it prints last is one line of JSON: seconds
-of work, imports and loading of the tokenizer apart, and its tokens, each document's end included.
+The first argument is a peer; others are `--output`, `--tokenizer` (a rank file or tokenizer.json),
+`--workers` and Parquet files with a `text` column. The last line of the output is JSON: the seconds
+of work, without imports and loading of the tokenizer, and the tokens, with each document's end.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ import numpy as np
 PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
 END = "<|endoftext|>"
 SEQUENCE_LENGTH = 2048
-ROW_GROUPS_PER_BATCH = 2  # of make_corpus: 9 MB; larger batches are hardly faster, smaller slower
+ROW_GROUPS_PER_BATCH = 2  # 9 MB from make_corpus; larger batches are hardly faster, smaller slower
 DOCUMENTS_PER_TASK = 32
 
 
 class Clock:
-    """Seconds since it was made."""
+    """A clock that starts when it is made."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
 
     def report(self, tokens: int) -> None:
-        """Print the result."""
+        """Print the seconds and the tokens."""
         seconds = time.perf_counter() - self._began
         print("\n" + json.dumps({"seconds": seconds, "tokens": int(tokens)}), flush=True)
 
 
 @functools.cache
 def load_tiktoken(path: Path) -> tuple[Any, int]:
-    """A tiktoken encoding with GPT-2's pattern, and its end-of-text id."""
+    """Load a tiktoken encoding with GPT-2's pattern; return it and its end-of-text id."""
     import tiktoken
 
     lines = (line.split() for line in path.read_bytes().splitlines())
@@ -58,7 +58,7 @@ def load_tiktoken(path: Path) -> tuple[Any, int]:
 
 @functools.cache
 def load_tokenizers(path: Path) -> tuple[Any, int]:
-    """A `tokenizers` tokenizer from a tokenizer.json, and its end-of-text id."""
+    """Load a tokenizer.json with `tokenizers`; return the tokenizer and its end-of-text id."""
     import tokenizers
 
     tokenizer = tokenizers.Tokenizer.from_file(str(path))
@@ -67,14 +67,14 @@ def load_tokenizers(path: Path) -> tuple[Any, int]:
 
 @functools.cache
 def load_gigatoken(path: Path) -> Any:
-    """One gigatoken tokenizer per process, so its caches stay warm from file to file."""
+    """Load one gigatoken tokenizer per process, so that its caches stay warm between files."""
     import gigatoken
 
     return gigatoken.Tokenizer.from_tiktoken(path, pretokenizer="gpt2", special_tokens={})
 
 
 def texts(paths: list[Path]) -> Iterator[str]:
-    """The documents of all files."""
+    """Yield the texts of all files."""
     import pyarrow.parquet as pq
 
     for path in paths:
@@ -102,7 +102,7 @@ def _ready(barrier: Any, vocabulary: Path) -> None:
 
 
 def _read_and_encode(path: Path, vocabulary: Path) -> int:
-    """Count the tokens of a file, one more for each document's end."""
+    """Count the tokens of a file, including one for each document's end."""
     import awkward as ak
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -127,7 +127,7 @@ def _read_and_encode(path: Path, vocabulary: Path) -> int:
 
 
 def gigatoken_bin(args: argparse.Namespace) -> None:
-    """Let gigatoken read Parquet with its own threads: a flat .bin per file, tokens in memory."""
+    """Have gigatoken read Parquet with its own threads, and write a flat .bin per file."""
     import gigatoken
 
     os.environ["RAYON_NUM_THREADS"] = str(args.workers)  # read when the threads start
@@ -145,7 +145,7 @@ def gigatoken_bin(args: argparse.Namespace) -> None:
 
 
 def _hugging_face(args: argparse.Namespace) -> Any:
-    """The text column of all files as one dataset of Hugging Face."""
+    """Return the text column of all files as one Hugging Face dataset."""
     from datasets import Dataset, concatenate_datasets
 
     cache = str(args.output / "cache")
@@ -154,7 +154,7 @@ def _hugging_face(args: argparse.Namespace) -> Any:
 
 
 def datasets_map(args: argparse.Namespace) -> None:
-    """Hugging Face datasets: `map` with the fast tokenizer in batches, kept as Arrow."""
+    """Run `map` of Hugging Face datasets with the fast tokenizer in batches; save Arrow files."""
     tokenizer, end = load_tokenizers(args.tokenizer)
 
     def encode(batch: dict[str, list[str]]) -> dict[str, list[list[int]]]:
@@ -171,7 +171,7 @@ def datasets_map(args: argparse.Namespace) -> None:
 
 
 def nanogpt_prepare(args: argparse.Namespace) -> None:
-    """`map` with tiktoken per document, as in nanoGPT, then one flat memory-mapped file."""
+    """Run `map` with tiktoken per document, as in nanoGPT; write one flat memory-mapped file."""
     encoding, end = load_tiktoken(args.tokenizer)
 
     def encode(row: dict[str, str]) -> dict[str, object]:
@@ -197,7 +197,7 @@ def nanogpt_prepare(args: argparse.Namespace) -> None:
 
 
 def datatrove_tokenizer(args: argparse.Namespace) -> None:
-    """Tokenize with datatrove, a task per file, without its shuffle, which costs more time."""
+    """Tokenize with datatrove, a task per file, without its shuffle, which would take more time."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.readers import ParquetReader
     from datatrove.pipeline.tokens import DocumentTokenizer
@@ -224,7 +224,7 @@ def datatrove_tokenizer(args: argparse.Namespace) -> None:
 
 
 def datatrove_minhash(args: argparse.Namespace) -> None:
-    """Deduplicate JSON Lines with datatrove's MinHash; prints how many documents stay."""
+    """Deduplicate JSON Lines with datatrove's MinHash; print how many documents stay."""
     from datatrove.executor import LocalPipelineExecutor
     from datatrove.pipeline.dedup.minhash import (
         MinhashConfig,
@@ -256,10 +256,10 @@ def datatrove_minhash(args: argparse.Namespace) -> None:
 
 
 def dolma_tokens(args: argparse.Namespace) -> None:
-    """Run `dolma tokens` over JSON Lines, which are made beforehand, not timed."""
+    """Run `dolma tokens` on JSON Lines, which are made before the clock starts."""
     config = json.loads(args.tokenizer.read_text())
     end = next(token["id"] for token in config["added_tokens"] if token["content"] == END)
-    pairs = config["model"]["merges"]  # its `tokenizers` reads "a b" only, not ["a", "b"]
+    pairs = config["model"]["merges"]  # dolma's `tokenizers` reads only "a b", not ["a", "b"]
     config["model"]["merges"] = [p if isinstance(p, str) else " ".join(p) for p in pairs]
     tokenizer = args.output / "tokenizer.json"
     tokenizer.write_text(json.dumps(config))
@@ -284,7 +284,7 @@ def dolma_tokens(args: argparse.Namespace) -> None:
 
 
 def litdata_optimize(args: argparse.Namespace) -> None:
-    """Run litData's `optimize` with a TokensLoader and tiktoken; it compresses no tokens."""
+    """Run litData's `optimize` with a TokensLoader and tiktoken; tokens are not compressed."""
     from litdata import TokensLoader, optimize
 
     clock = Clock()
@@ -313,7 +313,7 @@ def _tensors(path: str, vocabulary: Path, counts: Path) -> Iterator[Any]:
 
 
 def litdata_read(args: argparse.Namespace) -> None:
-    """Read an epoch of a flat file of ids from chunks of litData; a tenth of it warms up."""
+    """Convert a flat file of ids to litData's chunks, and read an epoch; a tenth of it warms up."""
     import torch
     from litdata import StreamingDataLoader, StreamingDataset, TokensLoader
     from litdata.streaming.writer import BinaryWriter
@@ -347,7 +347,7 @@ def mds_writer(args: argparse.Namespace) -> None:
 
 
 def _convert(path: Path, output: Path, vocabulary: Path) -> int:
-    """Write one file's samples; returns its tokens. What is left at the end is lost."""
+    """Write one file's samples; return its tokens. The rest after the last full sample is lost."""
     from streaming_ext.training.stock import streaming
 
     encoding, end = load_tiktoken(vocabulary)
@@ -393,7 +393,7 @@ def _encode(text: str, vocabulary: Path) -> list[int]:
 
 
 def megatron_merge(args: argparse.Namespace) -> None:
-    """Merge sets in the steps of Megatron-LM's merge_datasets.py; files are their prefixes."""
+    """Merge sets with the steps of Megatron-LM's merge_datasets.py; `args.files` are prefixes."""
     from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
     clock, merged = Clock(), args.output / "merged"
@@ -406,7 +406,7 @@ def megatron_merge(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Run one peer; its output folder is made."""
+    """Run one peer, and make its output folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("peer", help="the name of a function here")
     parser.add_argument("files", type=Path, nargs="+")

@@ -1,9 +1,10 @@
-"""The rate of one rank: Shardmill beside stock StreamingDataLoader, litData and a bare gather.
+"""The rate of one rank: Shardmill, stock StreamingDataLoader, litData and a bare gather.
 
-Every reader gets the same ids from a warm page cache, batch 16 by 2048, shuffled, in this process
-and with one worker; best of the rounds, in which the readers take turns, so that all of them meet
-the machine in the same state. With `--extras`: the processor time of a batch with masks beside a
-plain one; the limit is the bare gather, and filling as many bytes as the masks have.
+Every reader gets the same ids from a warm page cache, shuffled, in batches of 16 by 2048, in this
+process and with one worker. Figures are the best of several rounds, in which the readers take
+turns, so that all of them meet the machine in the same state. With `--extras`, the figure is the
+processor time per batch, with masks and without; the limit is the bare gather, plus filling as
+many bytes as the masks have.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ EXTRAS = {
 
 
 def rate(make: Callable[[], Iterator[Any]], count: int) -> float:
-    """Measure million tokens per second over `count` batches, after a tenth as many to warm up."""
+    """Measure million tokens per second over `count` batches, after `count` / 10 to warm up."""
     batches = make()
     for _ in range(count // 10 + 1):
         next(batches)
@@ -43,7 +44,7 @@ def rate(make: Callable[[], Iterator[Any]], count: int) -> float:
 
 
 def cost(batches: Iterator[Any], count: int) -> float:
-    """Processor time of a batch, in microseconds."""
+    """Measure the processor time per batch, in microseconds."""
     started = time.process_time_ns()
     for _ in range(count):
         next(batches)
@@ -51,13 +52,13 @@ def cost(batches: Iterator[Any], count: int) -> float:
 
 
 def endless(loader: Any) -> Iterator[Any]:
-    """Epoch after epoch."""
+    """Yield the batches of epoch after epoch."""
     while True:
         yield from loader
 
 
 def shardmill(root: Path, workers: int, extras: tuple[str, ...] = ()) -> Iterator[Any]:
-    """The loader of this project."""
+    """Return batches of this project's loader."""
     dataset = StreamingTokenDataset(
         local=root, batch_size=BATCH, shuffle=True, extras=extras, dp_rank=0, dp_world_size=1
     )
@@ -65,7 +66,7 @@ def shardmill(root: Path, workers: int, extras: tuple[str, ...] = ()) -> Iterato
 
 
 def stock(root: Path) -> Iterator[Any]:
-    """mosaicml-streaming's own dataset and loader on the same shards."""
+    """Return batches of mosaicml-streaming's own dataset and loader, on the same shards."""
     dataset = streaming.StreamingDataset(
         local=str(root / "train"), shuffle=True, batch_size=BATCH, num_canonical_nodes=1
     )
@@ -73,7 +74,7 @@ def stock(root: Path) -> Iterator[Any]:
 
 
 def gather(flat: Path, *, fill: bool = False) -> Iterator[Any]:
-    """Rows at random from a memory map, widened to int64: the least that can be done."""
+    """Yield random rows of a memory map, widened to int64: the least possible work."""
     arrays = [np.empty((BATCH, LENGTH), kind) for kind in (np.int64, np.int32, np.int32) if fill]
     rows = np.memmap(flat, np.uint16, "r").reshape(-1, LENGTH)
     ids = np.random.default_rng(1).permutation(len(rows) // BATCH * BATCH).reshape(-1, BATCH)
@@ -110,7 +111,7 @@ def main() -> None:
         kinds = {name: shardmill(root, 0, extras) for name, extras in EXTRAS.items()}
         kinds["bare gather and filling"] = gather(flat, fill=True)
         for batches in kinds.values():
-            cost(batches, args.batches)  # every shard is open then
+            cost(batches, args.batches)  # opens every shard
         contenders = {name: partial(cost, kind, args.batches) for name, kind in kinds.items()}
     else:
         readers = {

@@ -1,9 +1,9 @@
-"""The cost of a global shuffle: a run with it beside one without.
+"""The cost of a global shuffle: a run with a shuffle, compared with a run without.
 
-The second phase reads the raw shards, compresses, hashes and writes them: its limit is as many
-processes that do nothing else. With `--terashuf` a run on JSON Lines is compared with that program
-and an unshuffled run on what it wrote. A shuffled run does all that an unshuffled one does, so the
-ratio has a limit, which is printed beside it: that of a shuffle that takes no time.
+The limit of the second phase is the time of as many processes that only read raw shards, compress,
+hash and write them. With `--terashuf`, a run on JSON Lines is compared with that program and an
+unshuffled run on its output. A shuffled run does all the work of an unshuffled one, so this ratio
+has a limit, which is printed beside it: the ratio if the shuffle took no time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, merge: list[float], files: list[Path], *option
 def alone(
     args: argparse.Namespace, files: list[Path], merge: list[float]
 ) -> dict[str, Callable[[], float]]:
-    """Both runs, and the limit of the second phase, on a dataset's raw shards."""
+    """Return both runs, and the limit of the second phase, on a dataset's raw shards."""
     raw = common.SCRATCH / "shuffle-raw"
     common.shard(files, raw, "--shuffle", "documents", "--compression", "none")
     shards = sorted(raw.rglob("*.mds"))
@@ -85,7 +85,7 @@ def _pack(path: Path) -> None:
 def beside_terashuf(
     args: argparse.Namespace, files: list[Path], merge: list[float]
 ) -> dict[str, Callable[[], float]]:
-    """Both ways, on JSON Lines."""
+    """Return the runs with and without terashuf, on JSON Lines."""
     lines = [common.as_lines(file, common.SCRATCH / "shuffle-lines") for file in files]
     shuffled, temporary = common.SCRATCH / "terashuf.jsonl", common.SCRATCH / "terashuf"
     temporary.mkdir(exist_ok=True)

@@ -1,9 +1,9 @@
-"""The MB of text per second that become shards, beside the bare limit and the peers.
+"""The MB of text per second that become shards, compared with the bare limit and with peers.
 
-All contenders get the same files, the slow peers only the first few of them; files are in the
-page cache; values are medians of alternating rounds. Seconds leave start-up out: for the pipeline
-they are those of its run record, for a peer those from its first read to its last write. The last
-line has them all: of the whole command, and of a process that reads the first batch.
+All contenders get the same files, but slow peers only the first few; files are in the page cache;
+values are medians of alternating rounds. Seconds do not include start-up: for the pipeline they are
+from the report of the run, for a peer they are from its first read to its last write. The last line
+includes start-up: it is of the whole command, and of a process that reads the first batch.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ next(iter(StreamingTokenLoader(StreamingTokenDataset(local=sys.argv[1], batch_si
 
 
 class Peer(NamedTuple):
-    """A function of `peers.py`; without an environment it runs in this one, on all files."""
+    """A function of `peers.py`; without `env`, it runs in this environment, on all files."""
 
     function: str
     env: str | None = None
-    reads_json: bool = False  # the vocabulary as a tokenizer.json
+    reads_json: bool = False  # it needs the vocabulary as a tokenizer.json
 
 
 CONTENDERS = {
@@ -48,7 +48,7 @@ CONTENDERS = {
 
 
 def same_ids(part: Path, other: Path) -> int:
-    """Compare a part's raw shards with another tool's flat file of ids; returns how many.
+    """Compare a part's raw shards with another tool's flat file of ids; return the number of ids.
 
     Raises:
         SystemExit: they differ.
@@ -62,7 +62,7 @@ def same_ids(part: Path, other: Path) -> int:
 
 
 def raw_shard_ids(path: Path) -> np.ndarray:
-    """The flat ids of an uncompressed shard: they begin where its first sample does."""
+    """Return the flat ids of an uncompressed shard, which begin with its first sample."""
     start = int(np.fromfile(path, np.uint32, 1, offset=4)[0])
     return np.fromfile(path, np.uint16, offset=start)
 

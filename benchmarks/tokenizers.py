@@ -1,11 +1,11 @@
-"""How fast each tokenizer of a folder is: its engine alone, a whole worker, the reference.
+"""The speed of each tokenizer in a folder: its engine alone, a whole worker, the reference.
 
 python -m benchmarks.tokenizers TOKENIZERS TEXTS [--beside NAME] [--megabytes 4]
 
-MB of text a second of processor time of one core, which other load hardly disturbs; the engine with
-its safeguards. Each tokenizer works in a process of its own, on the same texts; engine and worker
-have texts of their own, after others to warm up. A text is Latin unless a fifth of its bytes or
-more are beyond ASCII.
+Figures are MB of text per second of processor time of one core, which other load hardly disturbs;
+the engine has its safeguards. Each tokenizer works in a process of its own, on the same texts;
+engine and worker get different texts, after others to warm up. A text is Latin unless a fifth or
+more of its bytes are beyond ASCII.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _REFERENCE_CHARACTERS = 500_000
 
 
 def texts_in(folder: Path, size: int) -> dict[str, list[str]]:
-    """Texts of each script, up to twice as many bytes, evenly from all files of a folder."""
+    """Return texts of each script, up to 2 * `size` bytes, evenly from all files of a folder."""
     found: dict[str, list[str]] = {script: [] for script in SCRIPTS}
     left = dict.fromkeys(SCRIPTS, 2 * size)
     files = [
@@ -67,7 +67,7 @@ def texts_in(folder: Path, size: int) -> dict[str, list[str]]:
 
 
 def measure(path: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
-    """Facts about a tokenizer, and its rates for each script."""
+    """Return facts about a tokenizer, and its rates for each script."""
     pa.set_cpu_count(1)
     facts: dict[str, Any] = {"name": path.parent.name}
     with one_thread_each(), tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ def measure(path: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
         }
         work = _worker(tokenizer, engine, Path(folder))
         for script, some in texts.items():
-            work(some[::2])  # only warms up
+            work(some[::2])  # to warm up
             array = pa.array(some[1::4], pa.large_string())
             few = some[1::4]
             while sum(map(len, few)) > _REFERENCE_CHARACTERS:
@@ -99,7 +99,7 @@ def measure(path: Path, texts: dict[str, list[str]]) -> dict[str, Any]:
 
 
 def _worker(tokenizer: Tokenizer, engine: Engine, folder: Path) -> Callable[[list[str]], float]:
-    """A function that measures the rate of a whole worker on some texts."""
+    """Return a function that measures a whole worker's rate on some texts."""
     file, memories = folder / "x.parquet", Memories()
     config = ShardConfig(sources=(str(file),), output=str(folder), tokenizer=tokenizer.name)
     spec = config.spec(TokenizerIdentity.model_validate(tokenizer.description()))
@@ -120,14 +120,14 @@ def _worker(tokenizer: Tokenizer, engine: Engine, folder: Path) -> Callable[[lis
 
 
 def _rate(texts: list[str], work: Callable[[], object]) -> float:
-    """MB of these texts a second of processor time."""
+    """Measure some work in MB of these texts per second of processor time."""
     began = time.process_time()
     work()
     return sum(len(text.encode()) for text in texts) / 1e6 / (time.process_time() - began)
 
 
 def main() -> None:
-    """Print a table, the rates beside those of one tokenizer."""
+    """Print a table of rates, and their ratios to one tokenizer's."""
     parser = common.parser(__doc__, megabytes=4.0)
     parser.add_argument("tokenizers", type=Path, help="a folder for each")
     parser.add_argument("texts", type=Path, help="a folder of Parquet files")

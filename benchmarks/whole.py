@@ -1,14 +1,14 @@
-"""Copies and requests beside `cp` and the bare S3 client, merges beside Megatron's.
+"""Copies and requests compared with `cp` and the bare S3 client, merges compared with Megatron's.
 
-Our seconds of a copy count from the first part to the published manifest, as the report of a run
-tells them; `cp` is followed by `sync`, for a copy of ours is on disk when it ends. The bare client
-is boto3 with its own defaults: `upload_file` and `download_file` of each file, of four at once.
-Requests are those of our storage and of a source file to disk.
+The seconds of our copy count from the first part to the published manifest, as in the report of a
+run. `cp` is followed by `sync`, as our copy is on disk when it ends. The bare client is boto3 with
+its own defaults: `upload_file` and `download_file` for each file, four at a time. Requests are made
+by our storage, or fetch a source file to disk.
 
-A merge is timed as a command, start-up with it, on both sides: of both datasets, named so many
-times (`--times`, each a row). Megatron's `merge_datasets.py` writes all bytes again, ours gives
-each file a second name, so the ratio grows with the datasets. The S3 server is Swift on this
-machine: it takes most of the time, so what counts is the ratio.
+A merge is timed as a command with its start-up, on both sides. It merges two datasets, each named
+several times (`--times`, one row each). Megatron's `merge_datasets.py` writes all bytes again, ours
+gives each file a second name, so the ratio grows with the datasets. The S3 server is Swift on this
+machine; it takes most of the time, so only ratios are meaningful.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ def main() -> None:
 
 
 def command(*words: object) -> tuple[common.Measured, float]:
-    """A command of ours, and the seconds that it tells."""
+    """Run a Shardmill command; return the measurement, and the seconds that it reports."""
     done = common.shardmill(*words, "--json")
     told = json.loads(done.output[done.output.index("{") :].rsplit("}", 1)[0] + "}")
     return done, float(told["report"]["seconds"])
 
 
 def exported(datasets: list[Path]) -> list[Path]:
-    """The same as sets of Megatron, by their prefixes."""
+    """Export datasets for Megatron; return the prefixes."""
     outputs = [dataset.with_suffix(".megatron") for dataset in datasets]
     for dataset, output in zip(datasets, outputs, strict=True):
         common.shardmill("export", "megatron", dataset, "--output", common.fresh(output))
@@ -89,7 +89,7 @@ def exported(datasets: list[Path]) -> list[Path]:
 
 
 def merges(datasets: list[Path], peers: list[Path], times: int) -> dict[str, float]:
-    """Seconds of both commands, in one round: theirs writes many bytes."""
+    """Measure the seconds of both commands once, as Megatron's writes many bytes."""
     size = times * sum(path.stat().st_size for dataset in datasets for path in in_copy(dataset))
     ours, told = command("merge", *datasets * times, "--output", common.fresh(_OUTPUT), "--repeats")
     row = {"GB": size / 1e9, "ours, s": ours.seconds, "of them start": ours.seconds - told}
@@ -100,20 +100,20 @@ def merges(datasets: list[Path], peers: list[Path], times: int) -> dict[str, flo
 
 
 def in_copy(dataset: Path) -> list[Path]:
-    """The files that a copy holds."""
+    """Return the files that a copy holds."""
     left_out = {"runs", ".incoming"}
     files = (path for path in dataset.rglob("*") if path.is_file())
     return [path for path in files if path.relative_to(dataset).parts[0] not in left_out]
 
 
 def at_once(work: Callable[[Any], object], items: Iterable[Any]) -> None:
-    """Do something for each of some items, in threads."""
+    """Do something for each item, in threads."""
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         list(threads.map(work, items))
 
 
 def copies(dataset: Path, client: Any, bucket: str) -> dict[str, Callable[[], float]]:
-    """Copies to disk, to S3 and back, of ours and others; each tells its seconds."""
+    """Return functions that copy to disk, to S3 and back, and return their seconds."""
 
     def ours(source: object, target: object) -> float:
         return command("copy", source, target)[1]
@@ -146,7 +146,7 @@ def copies(dataset: Path, client: Any, bucket: str) -> dict[str, Callable[[], fl
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Measure work whose output is not there yet."""
+    """Measure the seconds of some work, after removing its output."""
     common.fresh(_OUTPUT)
     began = time.monotonic()
     work()
@@ -154,7 +154,7 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def requests(folder: Path, client: Any, bucket: str, count: int) -> dict[str, Callable[[], float]]:
-    """Requests of our storage and the bare client; each tells its seconds."""
+    """Return functions that make requests, and return their seconds."""
     storage = ObjectStorage(f"s3://{bucket}/ours")
     shard, data = folder / "shard", os.urandom(_SHARD)
     shard.write_bytes(data)
