@@ -30,7 +30,7 @@ _MEAN_BYTES = 4300  # per passage: some documents end before the wanted length
 def mutate(
     text: npt.NDArray[np.uint8], share: float, rng: np.random.Generator
 ) -> npt.NDArray[np.uint8]:
-    """Replace a share of the lower-case letters by others."""
+    """Replace a fraction of the lower-case letters, `share`, by others."""
     places = rng.integers(0, len(text), rng.binomial(len(text), share))
     places = places[(text[places] >= ord("a")) & (text[places] <= ord("z"))]
     text = text.copy()

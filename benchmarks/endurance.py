@@ -457,7 +457,7 @@ def main() -> None:
     parser = common.parser(__doc__, files=2410, rounds=6, seed=0, link=0.0)
     args = parser.parse_args()
     enter_own_mounts()
-    # So that the servers end too.
+    # `SystemExit` ends the servers too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     with tempfile.TemporaryDirectory(prefix="shardmill-endurance-") as name:
         os.environ.setdefault(shared.VARIABLE, name)

@@ -183,8 +183,8 @@ def verify(
         storage: the storage of the dataset.
         generation: the start of the hash of the manifest of a generation, if the dataset was
             extended; None for the newest generation.
-        deep: also make some parts (of a shuffled dataset, some source files) again from their
-            sources with the reference tokenizer, and compare.
+        deep: True to also make some parts (of a shuffled dataset, some source files) again from
+            their sources with the reference tokenizer, and compare.
         deep_documents: the least number of documents in these parts or files.
         seed: the seed for the choice of these.
         workers: the number of threads; each holds one shard at a time.

@@ -162,7 +162,7 @@ def release_scratch(build: Build, *, resumable: bool = False) -> None:
 
     Args:
         build: the build that the folder belongs to.
-        resumable: keep the folder if it holds files that the next run can use again.
+        resumable: True to keep the folder if it holds files that the next run can use again.
     """
     if not (resumable and _has_work(build)):
         remove_scratch(build.scratch)

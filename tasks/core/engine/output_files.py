@@ -60,8 +60,8 @@ def lost_files(
     """Return the paths of files that are missing, or not as long as recorded.
 
     Args:
-        sizes: path -> size in bytes, as `Storage.list` returns them.
-        wanted: path -> recorded size in bytes.
+        sizes: the size of each file in bytes, by path, as `Storage.list` returns them.
+        wanted: the recorded size of each file in bytes, by path.
         may_be_longer: True if files may hold more than is recorded.
     """
     return [

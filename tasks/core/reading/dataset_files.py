@@ -57,7 +57,7 @@ class DatasetFiles:
     """The files of a dataset on storage.
 
     Attributes:
-        sizes: path -> size in bytes, as `Storage.list` returns them; empty if nothing was listed.
+        sizes: the size of each listed file in bytes, by path; empty if nothing was listed.
     """
 
     def __init__(

@@ -52,7 +52,7 @@ def documents_of(files: DatasetFiles, record: PartRecord, *, values: bool = Fals
     Args:
         files: the files of the dataset.
         record: the record of the part.
-        values: read kept columns too; their names get a prefix.
+        values: True to read kept columns too; their names get a prefix.
 
     Raises:
         CorruptDatasetError: the list is not as recorded; the message does not name the file.
@@ -256,7 +256,7 @@ class PartOfDataset:
 
         Args:
             split: the split of the part.
-            origins: give blocks the source and row of each document.
+            origins: True to give blocks the source and row of each document.
             memory: the memory to read into.
 
         Raises:

@@ -49,7 +49,7 @@ class Throughput(NamedTuple):
 
     Attributes:
         edges: the edges of the bins, in seconds since the first part began, (bins + 1,).
-        rates: bytes per second, (bins,).
+        rates: the text per second, in bytes, (bins,).
     """
 
     edges: npt.NDArray[np.float64]

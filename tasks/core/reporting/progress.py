@@ -72,7 +72,7 @@ class RunProgress:
     """The counters of one run.
 
     Attributes:
-        listeners: functions called with each line that `note` gets.
+        listeners: the functions to call with each line that `note` gets.
         page: the path of the report for people, once it is written.
         report: the report of the run, once it has ended.
         run: the id of the flow run, once there is one.

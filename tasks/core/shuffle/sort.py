@@ -287,7 +287,7 @@ class Spilled:
             spec: the specification of the dataset.
             documents: the documents of the part, as they are read.
             first_source: the number of the first span's source; those of other spans follow.
-            one_spill: merge all sorted spills into one at the end.
+            one_spill: True to merge all sorted spills into one at the end.
         """
         self._part, self._spec, self._documents = part, spec, documents
         self._first_source, self._one_spill = first_source, one_spill
