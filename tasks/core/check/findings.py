@@ -25,7 +25,7 @@ _MOST_SHOWN = 3  # values that differ
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Finding:
-    """One fault.
+    """A fault in a file.
 
     Attributes:
         file: the path relative to the dataset's root, or the URL of a source file.

@@ -401,7 +401,7 @@ class ExportFormat:
         """Refuse options and datasets that do not fit the format.
 
         Raises:
-            UsageError: the message says what fits.
+            UsageError: one does not fit; the message says what does.
         """
         for field in self.options.model_dump(exclude_defaults=True):
             if field not in self.takes:

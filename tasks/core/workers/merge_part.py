@@ -50,7 +50,7 @@ class MergeJob(Job[PackedPart]):
     Attributes:
         part: the number of the part, with a stand-in for its spans.
         parts: the number of parts of phase two.
-        first: the number of the first of them.
+        first: the number of the first of these parts.
         scratch: the folder of the result, which is replaced if it exists.
         output: the output, which holds the spills.
         source: the source in the record of the part, with a shuffle.
