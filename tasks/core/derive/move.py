@@ -151,7 +151,7 @@ class MoveBuild(DerivedBuild):
         return {}
 
     def with_again(self, parts: frozenset[int]) -> Self:
-        """Return the build with some parts to be put again, after reading each byte of them."""
+        """Return the build with some parts to be put again; their jobs read each byte."""
         jobs = [
             job.model_copy(update={"read": job.read or number in parts})
             for number, job in enumerate(self.jobs)
