@@ -28,11 +28,10 @@ from flows.terminal.printing import (
     err,
     handlers,
     log,
-    option_name,
     out,
     print_problem,
 )
-from streaming_ext.base.errors import UsageError, one_line, reason_of
+from streaming_ext.base.errors import UsageError, one_line, option_name, reason_of
 from streaming_ext.base.plain_faults import in_words
 from streaming_ext.store.locations import local_path
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, cast, get_args
 from cyclopts import Parameter
 from pydantic import Field, create_model, model_validator
 
-from flows.terminal.printing import option_name, out, say, show_table
-from streaming_ext.base.errors import MissingFolderError, UsageError, one_line
+from flows.terminal.printing import out, say, show_table
+from streaming_ext.base.errors import MissingFolderError, UsageError, one_line, option_name
 from streaming_ext.order.settings import OrderSettings
 from streaming_ext.store import open_storage
 from streaming_ext.store.locations import local_path

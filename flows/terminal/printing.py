@@ -90,11 +90,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def option_name(field: str) -> str:
-    """Return the option that sets a field of a configuration: `--shard-size`."""
-    return f"--{field.replace('_', '-')}"
-
-
 def count_text(number: float) -> str:
     """Format a number with three digits and a unit: 12.3k, 1.5T."""
     for unit in ("", "k", "M", "G"):

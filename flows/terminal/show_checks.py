@@ -17,7 +17,7 @@ from flows.terminal.printing import (
     spec_facts,
     time_text,
 )
-from streaming_ext.format.filters import option
+from streaming_ext.base.errors import option_name
 from streaming_ext.format.layout import DUPLICATES_FOLDER
 from streaming_ext.format.record import PartRecord
 from tasks.core.check.decode import DecodedSample, Excerpt
@@ -70,7 +70,7 @@ def show_dataset(dataset: DatasetDescription, console: Console) -> None:
         _heading(console, "dropped by filters")
         for name, value in given.items():
             dropped = sum(each.dropped_documents.get(name, 0) for each in dataset.counted)
-            say(console, f"{counted(dropped, 'document')} by {option(name)} {value}")
+            say(console, f"{counted(dropped, 'document')} by {option_name(name)} {value}")
     if dataset.near is not None:
         _show_near(dataset.near, console)
     if dataset.runs:

@@ -176,6 +176,11 @@ def command(*words: object) -> str:
     return f"`shardmill {shlex.join(map(str, words))}`"
 
 
+def option_name(field: str) -> str:
+    """Return the command-line option that sets a field of a configuration: `--shard-size`."""
+    return f"--{field.replace('_', '-')}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Ask whether the user meant the known name nearest to `name`; return "" if none is near."""
     found = get_close_matches(name, list(known), n=1)

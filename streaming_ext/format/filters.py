@@ -97,10 +97,5 @@ class Filters(BaseModel):
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
-def option(name: FilterName) -> str:
-    """Return the command-line option of a filter."""
-    return f"--{name.replace('_', '-')}"
-
-
 _condition = cache(Condition)
 NO_FILTERS = Filters()

@@ -10,8 +10,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from streaming_ext.base.errors import option_name
 from streaming_ext.format.duplicates import duplicates_path
-from streaming_ext.format.filters import FilterName, option
+from streaming_ext.format.filters import FilterName
 from streaming_ext.format.layout import Split, documents_path, record_path
 from streaming_ext.format.schema import (
     Count,
@@ -160,7 +161,10 @@ class RowCounts(Value):
             "without text": self.null_documents,
             "without tokens": self.empty_documents,
             "unreadable": self.bad_documents,
-        } | {f"dropped by {option(name)}": count for name, count in self.dropped_documents.items()}
+        } | {
+            f"dropped by {option_name(name)}": count
+            for name, count in self.dropped_documents.items()
+        }
         return ", ".join(f"{count:,} {why}" for why, count in found.items() if count)
 
 

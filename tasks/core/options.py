@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import UsageError, option_name
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.mds_index import MAX_SHARD_BYTES
@@ -197,7 +197,7 @@ class EvaluationOptions(Options):
             usual = fields[name].default if name in fields else None
             given = getattr(self, name, None) not in (usual, (usual,))
             if given and not self.exclude_texts:
-                raise ValueError(f"--{name.replace('_', '-')} goes with --exclude-texts")
+                raise ValueError(f"{option_name(name)} goes with --exclude-texts")
         return self
 
     def excluded_texts(self, *, mark_only: bool) -> ExcludedTexts | None:

@@ -93,8 +93,9 @@ def check_spans(
         workers: the number of threads.
     """
     wanted = file_sizes(spans)
+    allowed = {*wanted, *known}
     for path, size in all_sizes(storage).items():
-        if path not in {*wanted, *known} and not path.startswith(f"{RUNS_FOLDER}/"):
+        if path not in allowed and not path.startswith(f"{RUNS_FOLDER}/"):
             out.found(path, f"{size} bytes that nothing lists")
         elif size != wanted.get(path, size):
             out.found(path, f"{size} bytes, expected {wanted[path]}")

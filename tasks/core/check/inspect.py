@@ -124,15 +124,15 @@ def source_losses(storage: Storage, manifest: Manifest) -> tuple[SourceLoss, ...
     return tuple(sorted(losses, key=lambda each: (-each.left_out / each.documents, each.source)))
 
 
-def describe_near(storage: Storage, *, generation: str | None = None) -> NearDescription | None:
+def _describe_near(files: DatasetFiles, manifest: Manifest) -> NearDescription | None:
     """Find the near copies that are worth a look; return None if the dataset does not list them.
 
     Raises:
         CorruptDatasetError: a file that is read is missing or damaged.
     """
-    files, manifest = open_dataset(storage, generation=generation)
     if manifest.spec.listed_near is None:
         return None
+    storage = files.storage
     witnesses = [np.empty(0, np.int64)]
     pairs: list[tuple[float, int, SourceRow]] = []
     for part, found in _lists(storage, manifest):
@@ -356,7 +356,7 @@ def describe(storage: Storage, *, generation: str | None = None) -> DatasetDescr
         lengths=lengths,
         parts=tuple(records),
         runs=tuple(_read_runs(files)),
-        near=describe_near(storage, generation=generation),
+        near=_describe_near(files, manifest),
     )
 
 

@@ -52,7 +52,12 @@ from tasks.core.derive.value_table import (
 from tasks.core.engine.build import DerivedBuild, OnStatus, Published, Recorded, Words
 from tasks.core.engine.lifecycle import compare
 from tasks.core.engine.output_files import Stretch, file_sizes, scratch_folder
-from tasks.core.reading.dataset_files import open_dataset, open_tokenizer, read_dataset_manifest
+from tasks.core.reading.dataset_files import (
+    DatasetFiles,
+    open_dataset,
+    open_tokenizer,
+    read_dataset_manifest,
+)
 from tasks.core.reading.documents import PartOfDataset, listed_documents
 from tasks.core.workers.messages import Job, MadePart, Report, WorkerCache
 
@@ -106,8 +111,8 @@ class AnnotateJob(Job[MadePart]):
 
 
 def _tokenizer_of(dataset: Storage, manifest: FileRecord) -> Tokenizer:
-    files, _ = open_dataset(dataset)
-    return open_tokenizer(files, read_dataset_manifest(dataset, manifest).spec)
+    spec = read_dataset_manifest(dataset, manifest).spec
+    return open_tokenizer(DatasetFiles(dataset), spec)
 
 
 def _column_of(exclude: ExcludedTexts | None) -> str:

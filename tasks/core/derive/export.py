@@ -153,7 +153,6 @@ class ExportBuild(DerivedBuild):
 
     Attributes:
         dataset: the dataset that is exported.
-        manifest: the manifest of the dataset.
         exported: the identity of the export.
         form: the format of the export.
     """
@@ -161,7 +160,6 @@ class ExportBuild(DerivedBuild):
     config: ExportConfig
     kind: str = "export"
     dataset: Storage
-    manifest: Manifest
     exported: ExportIdentity
     form: ExportFormat
 
@@ -266,7 +264,6 @@ def plan_export(
     build = ExportBuild(
         config=config,
         dataset=dataset,
-        manifest=manifest,
         exported=identity,
         form=form,
         parts=tuple(

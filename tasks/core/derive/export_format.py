@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xxhash
 from pydantic import ByteSize, Field
 
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import UsageError, option_name
 from streaming_ext.format.layout import EXPORT, Split
 from streaming_ext.format.schema import Count, FileRecord, Sealed, Value, from_json
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
@@ -405,9 +405,9 @@ class ExportFormat:
         """
         for field in self.options.model_dump(exclude_defaults=True):
             if field not in self.takes:
-                possible = ", ".join(map(_option, self.takes)) or "no such option"
+                possible = ", ".join(map(option_name, self.takes)) or "no such option"
                 raise UsageError(
-                    f"{_option(field)} does not go with {self.name}, which takes {possible}."
+                    f"{option_name(field)} does not go with {self.name}, which takes {possible}."
                 )
         size, (least, most) = self.options.max_file_size, self.file_sizes
         if size is not None and not least <= size <= most:
@@ -450,7 +450,3 @@ class ExportFormat:
             made: the files of each split that belong to one part, in order.
             out: the files to write to.
         """
-
-
-def _option(field: str) -> str:
-    return f"--{field.replace('_', '-')}"

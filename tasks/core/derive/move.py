@@ -142,9 +142,10 @@ class MoveBuild(DerivedBuild):
         """Return all parts of a started run; the caller compares the sizes of their files."""
         if not (published or is_started(self, output)):
             return Recorded(storage=output, parts={})
-        jobs = enumerate(self.jobs)
-        parts = {number: job.group.spans for number, job in jobs}
-        return Recorded(storage=output, parts=parts)
+        return Recorded(
+            storage=output,
+            parts={number: job.group.spans for number, job in enumerate(self.jobs)},
+        )
 
     def beside(self, output: Storage) -> Mapping[str, int]:
         """Return nothing: the last part includes the files that belong to no part."""

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.format.filters import option
+from streaming_ext.base.errors import option_name
 from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.writing.evaluation_texts import evaluation_texts
 from tasks.core.reporting.lengths import Lengths
@@ -182,7 +182,7 @@ def _left_out(
             (
                 sum(part.dropped_documents.get(name, 0) for part in parts),
                 "row",
-                f"dropped by {option(name)} {value}",
+                f"dropped by {option_name(name)} {value}",
             )
             for name, value in spec.drops.items()
         ),

@@ -9,9 +9,8 @@ import pytest
 
 from flows.commands.app import run
 from flows.commands.trace import TraceConfig
-from flows.terminal.printing import option_name
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader, TokenStream
-from streaming_ext.base.errors import UsageError
+from streaming_ext.base.errors import UsageError, option_name
 from streaming_ext.format.schema import content_hash
 from tests.flows.commands.tracing import trace
 from tests.streaming_ext.build import build, numbered_parts, some_documents
