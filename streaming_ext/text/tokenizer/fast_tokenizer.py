@@ -221,10 +221,10 @@ def _of_ranks(tokenizer: RankTokenizer) -> FastModel | str:
     names = dict(enumerate(BYTE_NAMES))
     vocab = {token.decode("latin-1").translate(names): rank for token, rank in ordered}
     merges = [
-        (name[:at], name[at:])
+        (left, right)
         for name in vocab
         for at in range(1, len(name))
-        if name[:at] in vocab and name[at:] in vocab
+        if (left := name[:at]) in vocab and (right := name[at:]) in vocab
     ]
     of_bytes = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": not splits}
     isolated = [{"type": "Split", "pattern": {"Regex": split}} for split in splits]
