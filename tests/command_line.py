@@ -1,4 +1,4 @@
-"""Running `shardmill` as a user does, in processes, and looking at what it leaves."""
+"""Run `shardmill` in processes, as a user does, and look at what it leaves."""
 
 import os
 import signal
@@ -17,9 +17,9 @@ from tests.warm.nursery import NURSERY
 
 MODULE = "flows.cli"
 Ended = subprocess.CompletedProcess[str]
-# For what is sure to come: some seconds on an idle machine, more on one that does much else.
+# The limit for what is sure to come: that takes seconds on an idle machine, more on a busy one.
 PATIENCE_SECONDS = 240.0
-LONGEST_SECONDS = 500.0  # of any command; the test ends a little later
+LONGEST_SECONDS = 500.0  # for any command; the test's own limit is a little longer
 WORKER = "tasks.core.workers.worker"
 
 
@@ -28,12 +28,12 @@ class CommandLine:
     """Runs commands with an environment; `shard` fills in source and tokenizer.
 
     Attributes:
-        env: of the commands, the whole of it.
-        tokenizer: of `shard`.
-        sources: of `shard`.
-        shard_size: of `shard`.
-        workers: of `shard`.
-        warm: whether processes are forked from one that has imported Prefect. Otherwise, and with
+        env: the whole environment of the commands.
+        tokenizer: the tokenizer of `shard`.
+        sources: the sources of `shard`.
+        shard_size: the shard size of `shard`.
+        workers: the number of workers of `shard`.
+        warm: True if processes are forked from one that has imported Prefect. Otherwise, and with
             a prefix, each is a new `python -P -m flows.cli`.
     """
 
@@ -45,7 +45,7 @@ class CommandLine:
     warm: bool = WARM
 
     def where(self, **env: str) -> "CommandLine":
-        """The same with more in its environment."""
+        """Return the same command line with more in its environment."""
         return replace(self, env={**self.env, **env})
 
     def run(self, *arguments: object) -> Ended:
@@ -70,13 +70,13 @@ class CommandLine:
         )
 
     def shard_arguments(self, output: Path | str, **options: object) -> list[object]:
-        """Arguments that shard the session's small files; options override or add to these."""
+        """Return arguments to shard the session's small files; options replace or add some."""
         chosen = self._options | options
         named = [(f"--{name.replace('_', '-')}", value) for name, value in chosen.items()]
         return ["shard", "--output", output, *(word for pair in named for word in pair)]
 
     def shard_config(self, output: Path | str, **options: object) -> dict[str, object]:
-        """The same as the configuration that a deployment takes."""
+        """Return the same arguments as the configuration that a deployment takes."""
         places = {"output": str(output), "tokenizer": str(self.tokenizer)}
         return {**self._options, "sources": [str(self.sources)], **places, **options}
 
@@ -102,13 +102,13 @@ def _words(arguments: Iterable[object]) -> list[str]:
 
 
 def succeeded(ended: Ended) -> Ended:
-    """A command that ended with exit code 0."""
+    """Check that a command ended with exit code 0, and return it."""
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended
 
 
 def refused(ended: Ended, *said: str, code: int = 2) -> Ended:
-    """A command that ended with an error, for wrong usage by default, and said all of `said`."""
+    """Check that a command failed, by default for wrong usage, and that it said all of `said`."""
     assert ended.returncode == code, ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
     for words in said:
@@ -126,10 +126,10 @@ def run_program(
 
 
 def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str, str]:
-    """What a command wrote to standard output and error, when it has ended.
+    """Return what a command wrote to standard output and error, once it has ended.
 
     Raises:
-        AssertionError: it did not in time, with what each of its threads was at.
+        AssertionError: it did not end in time; the message says where each of its threads stood.
     """
     try:
         return process.communicate(timeout=seconds)
@@ -142,21 +142,21 @@ def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str,
 def ended_as(
     process: "subprocess.Popen[str]", code: int = 0, *, seconds: float = PATIENCE_SECONDS
 ) -> tuple[str, str]:
-    """Standard output and error of a command that has ended with an exit code."""
+    """Return standard output and error of a command that has ended with an exit code."""
     stdout, stderr = output_of(process, seconds=seconds)
     assert process.returncode == code, stdout + stderr
     return stdout, stderr
 
 
 def kill_group(run: "subprocess.Popen[str]") -> None:
-    """kill -9 of a started command and all of its group, if it has not ended; it is collected."""
+    """Kill a started command and its group with `kill -9`, if it has not ended, and collect it."""
     with suppress(ProcessLookupError):
         os.killpg(run.pid, signal.SIGKILL)
     run.communicate()
 
 
 def workers_of(pid: int) -> list[psutil.Process]:
-    """The worker processes of a run, started anew or forked."""
+    """Return the worker processes of a run, started anew or forked."""
     try:
         children = processes_below(psutil.Process(pid))
     except psutil.NoSuchProcess:
@@ -166,12 +166,12 @@ def workers_of(pid: int) -> list[psutil.Process]:
 
 
 def processes_below(process: psutil.Process) -> list[psutil.Process]:
-    """The processes that one has started, and these in turn; without what is there for forks."""
+    """Return the descendants of a process, except the one from which programs are forked."""
     return [child for child in process.children(recursive=True) if _name(child) != NURSERY]
 
 
 def holds(run: "subprocess.Popen[str]", output: Path) -> bool:
-    """Whether a run has begun on a local output; its workers are started before."""
+    """Return whether a run has begun on a local output; its workers start before that."""
     lock = output / "runs/.lock"
     return lock.is_file() and f'"pid":{run.pid},' in lock.read_text()
 
@@ -191,7 +191,7 @@ def _name(process: psutil.Process) -> str:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether a process still runs; one that only waits to be collected does not."""
+    """Return whether a process still runs; one that only waits to be collected does not."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -206,10 +206,10 @@ def wait_for(
 ) -> None:
     """Wait until a condition holds, or a command has ended.
 
-    It is asked often where an answer costs nothing, and more rarely where a server gives it.
+    The pause is short if the condition is answered fast, and longer if a server has to answer.
 
     Raises:
-        AssertionError: it did not in time.
+        AssertionError: neither happened in time.
     """
     deadline = time.monotonic() + seconds
     while True:
@@ -222,7 +222,7 @@ def wait_for(
 
 
 def file_hashes(root: Path) -> dict[str, str]:
-    """The hash of each file of a dataset, but of the reports of its runs."""
+    """Return the hash of each file of a dataset, except the reports of its runs."""
     return {
         file.relative_to(root).as_posix(): content_hash(file.read_bytes())
         for file in sorted(root.rglob("*"))
@@ -231,25 +231,25 @@ def file_hashes(root: Path) -> dict[str, str]:
 
 
 def changed_at(output: Path, pattern: str = "parts/*.json") -> dict[str, int]:
-    """The time at which each of some files was written."""
+    """Return the time at which each file of a pattern was written."""
     return {file.name: file.stat().st_mtime_ns for file in output.glob(pattern)}
 
 
 def assert_same_dataset(one: Path, other: Path) -> None:
-    """Both folders hold the same files with the same bytes, `runs/` aside."""
+    """Check that both folders hold the same files with the same bytes, `runs/` aside."""
     found = file_hashes(one)
     assert found == file_hashes(other)
     assert "manifest.json" in found
 
 
 def assert_same_text(one: Path, other: Path) -> None:
-    """The same shards and lists of documents, from sources that may have lain elsewhere."""
+    """Check for the same shards and lists of documents; the sources may have lain elsewhere."""
     for folder in ("train", "holdout", "documents"):
         assert file_hashes(one / folder) == file_hashes(other / folder) != {}
 
 
 def in_kernel(*cells: str, env: dict[str, str], folder: Path) -> str:
-    """Run the cells of a notebook in a kernel of their own; returns what they print."""
+    """Run the cells of a notebook in a kernel of their own, and return what they print."""
     from jupyter_client.manager import start_new_kernel
 
     printed: list[str] = []

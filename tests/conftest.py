@@ -1,4 +1,4 @@
-"""What tests of the whole share: sources, a vocabulary, a Prefect server, the command line."""
+"""Fixtures of all tests: sources, a vocabulary, servers, the command line."""
 
 import gc
 import multiprocessing
@@ -25,7 +25,7 @@ from tests.servers.storage.swift import SwiftServer, aws_environment, make_bucke
 
 pytest_plugins = ["tests.distribution", "tests.tokenizers"]
 
-# A busy machine is no defect: what a test may take is the suite's to say, not each example's.
+# A busy machine is no defect: the suite limits the time of a test, not of each example.
 settings.register_profile("shardmill", deadline=None)
 settings.load_profile("shardmill")
 
@@ -34,12 +34,12 @@ DOCUMENTS_A_FILE = 60
 
 
 def pytest_configure() -> None:
-    """Have commands see the signals that a suite ignores which `nohup` or a script's `&` began.
+    """Restore signals that are ignored because `nohup` or a script's `&` started the suite.
 
-    And no process that imports numpy starts threads for matrices: they spin for 50 ms, each time.
+    Also keep processes that import numpy from starting threads for matrices, which spin for 50 ms.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Where a fork server starts workers (Python 3.14), it imports torch once for all of them.
+    # A fork server (Python 3.14) imports torch once for all the workers that it starts.
     multiprocessing.set_forkserver_preload(["streaming_ext.training.loader"])
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -49,10 +49,10 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
-    """Collect tests without looking for garbage among them, now or later: all of them stay.
+    """Collect tests with garbage collection off, and freeze them: all of them stay.
 
-    What a test leaves is looked for as ever, and in a copy of this process no page of these is
-    written for it.
+    What tests leave is collected as usual, and a fork of this process need not copy the pages of
+    the collected tests.
     """
     gc.disable()
     try:
@@ -65,9 +65,9 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_power_cut() -> Iterator[None]:
-    """In this process nothing waits until the disk has it: tests kill processes, not machines.
+    """Make `fsync` do nothing in this process: tests kill processes, not machines.
 
-    What they start waits as it does for users; a test that looks at `fsync` sees all calls.
+    Processes that tests start do wait for the disk; a test that looks at `fsync` sees all calls.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: os.fstat(descriptor) and None)
@@ -76,7 +76,7 @@ def no_power_cut() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def own_process() -> Iterator[None]:
-    """Commands that run in this process set signals and bounds that the next test must not have."""
+    """Restore signals and limits that a command set in this process."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     handlers = [signal.getsignal(number) for number in numbers]
     limits = resource.getrlimit(resource.RLIMIT_DATA)
@@ -88,7 +88,7 @@ def own_process() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def temporary_folder(tmp_path_factory) -> Iterator[Path]:
-    """A temporary folder of the session's own: the stock reader leaves its lock files in it."""
+    """A temporary folder of this session; the stock reader leaves its lock files in it."""
     folder = tmp_path_factory.mktemp("tmp")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TMPDIR", str(folder))
@@ -97,7 +97,7 @@ def temporary_folder(tmp_path_factory) -> Iterator[Path]:
 
 
 def small_vocabulary() -> Path:
-    """A small rank file with GPT-2's pattern."""
+    """Return a small rank file with GPT-2's pattern."""
 
     def make(folder: Path) -> None:
         train_vocabulary(make_documents(300, seed=1), 1024, folder / "small.tiktoken")
@@ -120,14 +120,14 @@ def sources() -> Path:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory) -> dict[str, str]:
-    """Environment of commands: nothing of the user's Prefect or caches, no server configured."""
+    """An environment for commands: nothing of the user's Prefect or caches, no server."""
     made = clean_environment(tmp_path_factory.mktemp("home"))
     give_database(Path(made["PREFECT_HOME"]))
     return made
 
 
 def one_authority() -> Path:
-    """A file with one certificate: Prefect reads all it trusts for each client that it makes."""
+    """Return a file with one certificate: Prefect reads all of them for each client it makes."""
 
     def make(folder: Path) -> None:
         first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")
@@ -137,7 +137,7 @@ def one_authority() -> Path:
 
 
 def clean_environment(home: Path) -> dict[str, str]:
-    """An environment with nothing of the user's Prefect and caches."""
+    """Return an environment with nothing of the user's Prefect and caches."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return kept | {
         "PREFECT_HOME": str(home / "prefect"),
@@ -145,14 +145,14 @@ def clean_environment(home: Path) -> dict[str, str]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "DO_NOT_TRACK": "1",
         "PREFECT_API_SSL_CERT_FILE": str(one_authority()),
-        "PYTHONFAULTHANDLER": "1",  # one that hangs tells where
+        "PYTHONFAULTHANDLER": "1",  # a process that hangs reports where
         "COLUMNS": "200",
     }
 
 
 @pytest.fixture(scope="session")
 def api_url() -> str:
-    """A real Prefect server, one for all processes of the run."""
+    """The URL of a real Prefect server, one for all processes of the test run."""
     return shared.server("prefect", start_prefect_server)
 
 
@@ -173,20 +173,20 @@ def s3(swift, monkeypatch) -> SwiftServer:
 
 @pytest.fixture
 def bucket(s3) -> str:
-    """A bucket of the test's own."""
+    """A bucket for one test."""
     return make_bucket(s3.url)
 
 
 @pytest.fixture(scope="session")
 def gcs_session(tmp_path_factory) -> Iterator[GcsServer]:
-    """Google Cloud Storage on loopback."""
+    """A server of Google Cloud Storage on loopback."""
     with gcs_server(tmp_path_factory.mktemp("gcs") / "server") as server:
         yield server
 
 
 @pytest.fixture
 def gcs(gcs_session, monkeypatch) -> GcsServer:
-    """The same, and an environment in which Google's clients find it."""
+    """The GCS server, and an environment in which Google's clients find it."""
     for name, value in gcs_session.environment().items():
         monkeypatch.setenv(name, value)
     return gcs_session
@@ -194,14 +194,14 @@ def gcs(gcs_session, monkeypatch) -> GcsServer:
 
 @pytest.fixture(scope="session")
 def azurite_session(tmp_path_factory) -> Iterator[AzuriteServer]:
-    """Azure's blob storage on loopback."""
+    """A server of Azure's blob storage on loopback."""
     with azurite_server(tmp_path_factory.mktemp("azurite") / "server") as server:
         yield server
 
 
 @pytest.fixture
 def azurite(azurite_session, monkeypatch) -> AzuriteServer:
-    """The same, and an environment in which Azure's clients find it."""
+    """The Azure server, and an environment in which Azure's clients find it."""
     for name, value in azurite_session.environment().items():
         monkeypatch.setenv(name, value)
     return azurite_session
@@ -215,10 +215,10 @@ def embedded(environment, vocabulary, sources) -> CommandLine:
 
 @pytest.fixture(scope="session")
 def served(embedded, api_url) -> CommandLine:
-    """`shardmill` with a server; starts faster than with the embedded one.
+    """`shardmill` with a server; it starts faster than with the embedded one.
 
-    It is that of all tests, and busy at times: its SQLite was seen locked for longer than the 14 s
-    for which a command asks by itself.
+    All tests share the server, and it is busy at times: its SQLite was once locked for longer than
+    the 14 s for which a command retries by default.
     """
     return embedded.where(PREFECT_API_URL=api_url, PREFECT_CLIENT_MAX_RETRIES="6")
 
@@ -227,8 +227,8 @@ def served(embedded, api_url) -> CommandLine:
 def dataset(request) -> Path:
     """A dataset that an undisturbed run made of the session's sources.
 
-    Its process is not a fork, so that what others make is compared with another hash seed's. Only
-    whoever makes it asks for the server.
+    Its process is not a fork, so other datasets are compared with one of another hash seed. Only
+    the process that makes the dataset requests the server.
     """
 
     def make(folder: Path) -> None:

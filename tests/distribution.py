@@ -1,8 +1,8 @@
-"""How tests are spread over the processes of pytest-xdist: a file goes to one of them, as a whole.
+"""The distribution of tests over the processes of pytest-xdist: each file goes to one process.
 
-The groups of files below stay together, for what they share or must not do at the same time. What
-takes long begins early. As many processes as there are cores use the one Prefect server, whose
-database would be too busy with more; the others work on what needs no server while those wait.
+The groups of files below stay together, because they share something or must not run at the same
+time. Slow files start first. As many processes as there are cores use the one Prefect server;
+more would overload its database. The others meanwhile run tests that need no server.
 """
 
 import os
@@ -14,24 +14,24 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.servers import shared
 
-# By the name of a group, in the order in which they begin.
+# By the name of a group, in the order in which the groups start.
 GROUPS: dict[str, tuple[str, ...]] = {
-    # The work pools and deployments of the one Prefect server are theirs.
+    # Only these use the work pools and deployments of the one Prefect server.
     "hosts": (
-        "tests/deployments/test_commands.py",  # first: the others find what these made
+        "tests/deployments/test_commands.py",  # first: the others find what it made
         "tests/flows/hosts/test_cold.py",
         "tests/flows/hosts/test_hosts.py",
         "tests/flows/stops/test_suspension.py",
         "tests/deployments/test_ansible.py",
         "tests/deployments/test_pod.py",
     ),
-    # Vocabularies, and all of Unicode tried on each.
+    # These make vocabularies, and try all of Unicode on each.
     "tokenizer": (
         "tests/streaming_ext/text/tokenizer/test_engine.py",
         "tests/streaming_ext/text/tokenizer/test_tokenizer.py",
         "tests/streaming_ext/text/tokenizer/test_code_points.py",
     ),
-    # Sources that take long enough to be stopped, and what they become.
+    # These need sources that take long enough to be stopped, and the datasets made from them.
     "slow sources": (
         "tests/flows/stops/test_stopping.py",
         "tests/flows/stops/test_resume.py",
@@ -53,7 +53,7 @@ FIRST = (
     "tests/test_documents.py",
     "tests/flows/hosts/test_dask.py",
     "tests/test_examples.py",
-    # These wait more than they work: in the end nothing would be left to do meanwhile.
+    # These mostly wait: at the end, no other tests would be left to run meanwhile.
     "tests/streaming_ext/store/test_contract.py",
     "tests/streaming_ext/test_s3.py",
     "tests/streaming_ext/store/test_remote_stores.py",
@@ -67,7 +67,7 @@ FIRST = (
     "tests/streaming_ext/training/test_own_process.py",
     "tests/test_layering.py",
 )
-# Where tests use the Prefect server.
+# Files, folders and groups whose tests use the Prefect server.
 SERVED = (
     "hosts",
     "slow sources",
@@ -77,7 +77,7 @@ SERVED = (
     "tests/test_coming_from.py",
     "tests/test_documents.py",
 )
-# Files there that do without; a server that they have is their own.
+# Files in these folders that do not use it; some start a server of their own.
 NOT_SERVED = (
     "tests/flows/hosts/test_restarts.py",
     "tests/flows/commands/test_config_file.py",
@@ -95,7 +95,7 @@ _ORDER = [*_GROUP_OF, *FIRST]
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
-    """Files, or groups of them, in the order in which they were collected."""
+    """Schedule files, or groups of them, in the order in which they were collected."""
 
     def _split_scope(self, nodeid: str) -> str:
         return group_of(nodeid)
@@ -104,28 +104,28 @@ class ByGroup(LoadScopeScheduling):  # type: ignore[misc]
         number = self.nodes.index(node)
         group = next_group(self.workqueue, served=number < (os.cpu_count() or 1))
         if group is None:
-            node.shutdown()  # when it has done what it has
+            node.shutdown()  # after it has finished the tests it has
             return
         self.workqueue.move_to_end(group, last=False)
         super()._assign_work_unit(node)
 
 
 def group_of(nodeid: str) -> str:
-    """The group in which a test is, or its file."""
+    """Return the group of a test, or its file if it is in none."""
     file = nodeid.split("::", maxsplit=1)[0]
     return _GROUP_OF.get(file, file)
 
 
 def is_served(group: str) -> bool:
-    """Whether tests of a group use the one Prefect server."""
+    """Return whether tests of a group use the one Prefect server."""
     return group.startswith(SERVED) and group not in NOT_SERVED
 
 
 def next_group(waiting: Iterable[str], *, served: bool) -> str | None:
-    """The first group for a process that uses the Prefect server, or for one that does not.
+    """Return the first group for a process that uses the Prefect server, or for one that does not.
 
-    The former takes what only it may, as long as there is some: otherwise the others would wait for
-    it in the end.
+    A process that uses the server takes groups that need it as long as there are any: otherwise the
+    others would have to wait for it at the end.
     """
     groups = list(waiting)
     mine = [group for group in groups if is_served(group) is served]
@@ -133,12 +133,12 @@ def next_group(waiting: Iterable[str], *, served: bool) -> str | None:
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup:
-    """See pytest-xdist."""
+    """Return the scheduler; pytest-xdist calls this hook."""
     return ByGroup(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put first what takes long, so that no process is left alone with it in the end.
+    """Put slow files first, so that no process is left alone with one at the end.
 
     Raises:
         pytest.UsageError: a test uses the Prefect server, and `SERVED` does not say so.
@@ -152,7 +152,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder of what is shared, once a run."""
+    """Make the folder that the processes share, once per run."""
     if not hasattr(config, "workerinput"):
         root = shared.begin()
         config.add_cleanup(lambda: shared.end(root))

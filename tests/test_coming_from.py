@@ -1,4 +1,4 @@
-"""docs/coming-from.md: our commands and programs run in the order in which it shows them."""
+"""docs/coming-from.md: our commands and programs, run in the order of the page."""
 
 import contextlib
 import io
@@ -18,7 +18,7 @@ DOCUMENT = "docs/coming-from.md"
 
 
 def write_foreign(folder: Path, tokenizer: Path) -> None:
-    """An MDS set as llm-foundry writes it."""
+    """Write an MDS set as llm-foundry does."""
     encode = load_tokenizer(str(tokenizer), pattern="gpt2").encode
     end = load_tokenizer(str(tokenizer), pattern="gpt2").eot_id
     ids = [token for text in make_documents(9, seed=1) for token in [*encode(text), end]]
@@ -28,7 +28,7 @@ def write_foreign(folder: Path, tokenizer: Path) -> None:
             writer.write({"tokens": np.array(ids[at : at + 64], np.int32)})
 
 
-@pytest.mark.soak  # fourteen commands, each of which a test of its own proves
+@pytest.mark.soak  # fourteen commands, each of which has a test elsewhere
 def test_ours(served, vocabulary, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "fineweb-edu").mkdir()

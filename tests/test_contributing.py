@@ -1,4 +1,4 @@
-"""CONTRIBUTING's drawing of the house: every folder that it names exists, and none is missing."""
+"""CONTRIBUTING's drawing of the folders: each one exists, and none is missing."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ DRAWN = ("flows", "tasks", "tasks/core", "streaming_ext", "streaming_ext/text", 
 
 
 def drawn() -> Iterator[Path]:
-    """The folders of the drawing, each below the one that is indented less."""
+    """Yield the folders of the drawing; each lies in the one above it that is indented less."""
     text = (ROOT / "CONTRIBUTING.md").read_text()
     drawing = text.partition("## The house\n\n```text\n")[2].partition("```")[0]
     above: dict[int, Path] = {-1: ROOT}
@@ -25,7 +25,7 @@ def drawn() -> Iterator[Path]:
 
 
 def packages(folder: Path) -> Iterator[Path]:
-    """Folders of Python files in a folder."""
+    """Return the folders in a folder that hold Python files."""
     return (path for path in sorted(folder.iterdir()) if any(path.glob("*.py")))
 
 

@@ -1,4 +1,4 @@
-"""Which process of a test run takes which files."""
+"""The distribution of test files over the processes of a run."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ def test_groups_stay_together_and_use_the_server_as_a_whole_or_not_at_all() -> N
 
 
 def test_what_is_named_is_there() -> None:
-    """A file that was moved would lose its place without a word."""
+    """Nothing else would report that a file that was moved is no longer scheduled as named."""
     named = {*FIRST, *NOT_SERVED, *(file for files in GROUPS.values() for file in files)}
     root = Path(__file__).parents[1]
     assert [file for file in sorted(named) if not (root / file).is_file()] == []

@@ -1,4 +1,4 @@
-"""Every block of bash and Python on the pages of docs/ is run, in the order of its page."""
+"""Every block of bash and Python in docs/, run in the order of its page."""
 
 import ast
 import json
@@ -27,7 +27,7 @@ DOCS = ROOT / "docs"
 FENCE = re.compile(
     r"^ *```(?P<language>bash|python)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL
 )
-# Pages whose blocks need servers, or text and models of their own: the test that runs them.
+# Pages whose blocks need servers, or their own text and models, and the test that runs them.
 ELSEWHERE = {
     "coming-from.md": "test_coming_from.py",
     "how-to/evaluate.md": "streaming_ext/training/trainers/recipes.py",
@@ -51,7 +51,7 @@ ELSEWHERE = {
 
 
 def pages() -> Iterator[str]:
-    """Pages with blocks that no other test runs."""
+    """Yield the pages with blocks that no other test runs."""
     for path in sorted(DOCS.rglob("*.md")):
         page = str(path.relative_to(DOCS))
         if FENCE.search(path.read_text()) and not page.startswith(tuple(ELSEWHERE)):
@@ -60,7 +60,7 @@ def pages() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory, dataset, vocabulary) -> Path:
-    """What the pages name: folders of text, datasets, and the result of `shardmill demo`."""
+    """The folders that the pages name: text, datasets, and the result of `shardmill demo`."""
     folder = tmp_path_factory.mktemp("pages")
     for name, number in (
         ("fineweb-edu/000_00000", 5),
@@ -109,7 +109,7 @@ def data(tmp_path_factory, dataset, vocabulary) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def root_stays_as_it_is() -> Iterator[None]:
-    """No page leaves anything in the repository; what tools keep there begins with a dot."""
+    """Check that no page leaves a file in the repository; tools keep theirs in dot folders."""
     before = {path.name for path in ROOT.iterdir()}
     yield
     made = {path.name for path in ROOT.iterdir()} - before - {"build"}  # the site's
@@ -121,7 +121,7 @@ Localize = Callable[[str], str]
 
 @pytest.fixture
 def localize(data, tmp_path, vocabulary, monkeypatch) -> Localize:
-    """The text of a block with folders and a tokenizer that exist here."""
+    """Replaces the folders and the tokenizer of a block by some that exist here."""
     folder = tmp_path / "page"
     shutil.copytree(data, folder)
     monkeypatch.chdir(folder)
@@ -146,9 +146,9 @@ def localize(data, tmp_path, vocabulary, monkeypatch) -> Localize:
     return replaced
 
 
-# What a page needs that another one makes.
+# The command that makes what a page needs from another page.
 BEFORE = {"how-to/import.md": "export megatron fineweb-edu-gpt2 --output fineweb-edu-megatron"}
-QUICK = {"inspect", "trace", "verify"}  # without a Prefect run: in this process
+QUICK = {"inspect", "trace", "verify"}  # no Prefect run, so they run in this process
 
 
 @pytest.mark.filterwarnings(  # the stock reader's
@@ -179,10 +179,10 @@ def test_blocks(
             program, *words = shlex.split(line)
             assert program == "shardmill", line
             if words == ["demo"]:
-                continue  # tests/flows runs it; `data` holds what it makes
+                continue  # tests/flows runs it; `data` holds its result
             succeeded((shardmill if words[0] in QUICK else served.run)(*words))
     for dataset in opened:
-        dataset.close()  # it may read ahead, into a folder that goes
+        dataset.close()  # it may read ahead, into a folder that is removed
 
 
 def test_readme_python(localize) -> None:
@@ -213,7 +213,7 @@ def test_the_site_and_the_changelog_name_the_version() -> None:
 
 
 def test_every_block_has_a_language() -> None:
-    """So that no command escapes these tests."""
+    """A block without one would escape these tests."""
     for path in DOCS.rglob("*.md"):
         fences = re.findall(r"^ *```(\w*)", path.read_text(), re.MULTILINE)
         assert set(fences[::2]) <= {"bash", "python", "text", "json", "yaml", "nginx"}, path
@@ -224,14 +224,14 @@ def test_every_block_has_a_language() -> None:
     "page", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md", "examples/README.md"]
 )
 def test_links_outside_the_site(page) -> None:
-    """`make docs` checks those of the site."""
+    """`make docs` checks the links of the site."""
     path = ROOT / page
     links = re.findall(r"\]\((?!https?:)([^)#]+)", path.read_text())
     assert not [link for link in links if not (path.parent / link).exists()]
 
 
 def _messages() -> Iterator[str]:
-    """Texts of the source, with a mark for each value in them."""
+    """Yield the strings of the source, with a mark for each value in them."""
     for folder in ("flows", "tasks", "streaming_ext"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
@@ -262,7 +262,7 @@ def test_how_to_pages_are_short() -> None:
 
 
 def test_the_pages_are_short() -> None:
-    """Without the one that is made of the options."""
+    """The page of options does not count: it is generated."""
     pages = {ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md")}
     pages -= {DOCS / "reference/options.md"}
     assert sum(len(re.findall(r"\w+", path.read_text())) for path in pages) <= 26_000

@@ -1,4 +1,4 @@
-"""Every program in examples/ is run."""
+"""Every program in examples/, run."""
 
 import io
 import json
@@ -51,7 +51,7 @@ def test_shard_yaml(
 
 
 def run_example(command: CommandLine, name: str, *arguments: object) -> str:
-    """What a program of examples/ prints."""
+    """Run a program of examples/ and return what it prints."""
     words = [str(EXAMPLES / name), *map(str, arguments)]
     with start_module("tests.warm.script", words, command.env) as process:
         stdout, stderr = output_of(process, seconds=PATIENCE_SECONDS)
@@ -71,7 +71,7 @@ def test_shard_and_train(served, tmp_path) -> None:
 
 
 def test_train_small_gpt(dataset, tmp_path, request) -> None:
-    """docs/start/first-training-run.md: killed and resumed, its losses are those of one run."""
+    """docs/start/first-training-run.md: a kill and a resume leave the losses of one run."""
     program = EXAMPLES / "train_small_gpt.py"
     own = shutil.copytree(dataset, tmp_path / "dataset")  # training unpacks shards beside it
 
@@ -121,7 +121,7 @@ def test_interrupting_the_training_says_how_to_go_on(dataset, tmp_path) -> None:
 def test_alerts(served, api_url) -> None:
     client = SyncPrefectClient(api_url)  # it repeats a request if the server is busy
     with scripted(lambda *_: Answer()) as webhook:
-        for _ in range(2):  # the second time changes it
+        for _ in range(2):  # the second call changes the automation
             run_example(served, "alerts.py", webhook.url)
         (automation,) = client.read_automations()
         assert automation.name == "shardmill-alerts"
@@ -142,5 +142,5 @@ def test_alerts(served, api_url) -> None:
         failed = b'{"text": "shard-dataset FAILED: a.parquet: Failed"}'
         wait_for(lambda: failed in webhook.bodies, seconds=60)
         client.delete_automation(automation.id)
-    # Runs of other tests fail meanwhile.
+    # Runs of other tests may fail meanwhile.
     assert [body for body in webhook.bodies if b": a.parquet:" in body] == [failed]

@@ -1,4 +1,4 @@
-"""Imports run one way: flows -> tasks -> tasks.core -> the format that training shares."""
+"""Imports go one way: flows -> tasks -> tasks.core -> the format that training shares."""
 
 import ast
 import subprocess
@@ -29,8 +29,8 @@ RANKS = {name: rank for rank, name in enumerate((*ORDER, "transforms"))}
 
 
 def loaded_by(*stages: Sequence[str]) -> list[set[str]]:
-    """Top-level packages that a fresh interpreter holds after importing the modules of each stage,
-    and of those before it."""
+    """Return the top-level packages that a fresh interpreter holds after importing the modules of
+    each stage and of those before it."""
     code = "; ".join(
         [
             "import importlib, sys",
@@ -46,16 +46,16 @@ def loaded_by(*stages: Sequence[str]) -> list[set[str]]:
 
 
 def modules_of(package: str) -> list[str]:
-    """Every module below a folder, by its dotted name."""
+    """Return the dotted name of every module below a folder."""
     files = sorted((ROOT / package).rglob("*.py"))
     names = [".".join(file.relative_to(ROOT).with_suffix("").parts) for file in files]
     return [name.removesuffix(".__init__") for name in names]
 
 
 def imports_of(module: str) -> Iterator[str]:
-    """The dotted names that a module imports anywhere, in functions and for types too."""
+    """Yield the dotted names that a module imports anywhere, in functions and for types too."""
     path = ROOT.joinpath(*module.split("."))
-    package = path / "__init__.py"  # git leaves a folder that held one, for Python's cache
+    package = path / "__init__.py"  # git keeps a removed package's folder if it holds a cache
     file = package if package.exists() else path.with_suffix(".py")
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -66,7 +66,7 @@ def imports_of(module: str) -> Iterator[str]:
 
 
 def modules_named(module: str, modules: set[str]) -> set[str]:
-    """The modules of some that a module imports, or imports names of."""
+    """Return the modules among some that a module imports, or imports names from."""
     named = {name if name in modules else name.rpartition(".")[0] for name in imports_of(module)}
     return named & modules
 
@@ -81,8 +81,8 @@ def allowed_in_core(name: str) -> bool:
 
 
 def test_what_streaming_ext_loads() -> None:
-    """Alone it is light, and so are format and manifest; training from shards needs no tokenizer,
-    and nothing of it Prefect."""
+    """The package alone is light, and so are format and manifest. Training from shards needs no
+    tokenizer, and nothing needs Prefect."""
     pytest.importorskip("torch")
     alone, manifest, training, everything = loaded_by(
         ["streaming_ext"],
@@ -92,7 +92,7 @@ def test_what_streaming_ext_loads() -> None:
             "streaming_ext.training.loader",
             "streaming_ext.training.features.trace",
         ],
-        # Grain is no dependency: who trains with it has it.
+        # Grain is no dependency: users who train with it have it installed.
         [name for name in modules_of("streaming_ext") if not name.endswith(".grain")],
     )
     heavy = PREFECT | TRAINING | COMMAND_LINE | {"tasks", "flows"}
@@ -100,7 +100,7 @@ def test_what_streaming_ext_loads() -> None:
     assert "pydantic" in manifest
     assert not manifest & (heavy | {"transformers"})
     assert "torch" in training
-    # mosaicml-streaming loads transformers, and so `tokenizers`, where they are installed.
+    # mosaicml-streaming loads transformers, and with it `tokenizers`, if they are installed.
     assert not training & {"awkward", "bracex", "gigatoken", "httpx", "tiktoken"}
     assert not everything & (PREFECT | {"tasks", "flows"})
 
@@ -123,9 +123,9 @@ def test_the_command_line_answers_before_prefect_is_loaded() -> None:
 
 
 def is_upwards(module: str, name: str) -> bool:
-    """Say if a module of streaming_ext imports from a later line, or from beside it in its line.
+    """Return whether a module of streaming_ext imports from its own line of ORDER or a later one.
 
-    The package itself names its public classes.
+    The package itself may import anything of its own: it exports the public classes.
     """
     _, *own = module.split(".")
     above, *parts = name.split(".")
@@ -162,7 +162,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 
 def assert_no_circle(imports: dict[str, set[str]]) -> None:
-    """Of modules or folders, by what each imports of the others."""
+    """Check that modules or folders, each with those it imports, form no circle."""
     assert sum(map(len, imports.values())) > len(imports)
     TopologicalSorter(imports).prepare()  # a CycleError names the circle
 

@@ -1,4 +1,4 @@
-"""The environment and the targets of the Makefile."""
+"""The Makefile's environment and targets."""
 
 import os
 from pathlib import Path
@@ -23,7 +23,7 @@ def test_modules_are_compiled_once() -> None:
     [((0,), 1, True), ((1, 0), 2, True), ((1, 5), 2, False), ((2,), 1, False)],
 )
 def test_failed_tests_run_once_more(tmp_path, codes, runs, passes) -> None:
-    """Exit codes of pytest: 1 if tests failed, 2 if it was stopped, 5 if it found no test."""
+    """pytest exits with 1 if tests failed, 2 if it was stopped, 5 if it found no test."""
     stand_in = tmp_path / "pytest"
     stand_in.write_text(
         f'#!/bin/sh\ncd {tmp_path}\necho "$@" >> runs\nset -- {" ".join(map(str, codes))}\n'

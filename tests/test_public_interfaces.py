@@ -1,4 +1,4 @@
-"""Other packages are used as they are: the source replaces nothing of them."""
+"""Other packages stay as they are: the source replaces none of their attributes."""
 
 import ast
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ FILES = [
     *(file for name in sorted(OWN - {"shardmill"}) for file in sorted((ROOT / name).rglob("*.py"))),
 ]
 
-PROCESS = ("os.environ", "sys.argv", "sys.path[", "sys.std")  # of the process, and its own to set
+PROCESS = ("os.environ", "sys.argv", "sys.path[", "sys.std")  # the process may set its own state
 _SETTERS = {"setattr", "delattr", "vars"}
 
 
 def replaced_in(tree: ast.AST) -> Iterator[str]:
-    """What the code of a file sets or deletes of what it imported from other packages."""
+    """Yield what the code of a file sets or deletes of the packages that it imports."""
     foreign: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

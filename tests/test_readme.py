@@ -1,4 +1,4 @@
-"""README: its commands are run in the order in which it shows them."""
+"""README's commands, run in the order of the page."""
 
 import os
 import re
@@ -19,7 +19,7 @@ from tests.warm import warm_programs
 
 ROOT = Path(__file__).parent.parent
 BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-# Commands that set up what these tests run in: a test of their own looks at them.
+# Commands that set up the environment of these tests: other tests look at them.
 SET_UP = ("make ", "python3 -m venv", "venv/bin/pip")
 
 
@@ -38,19 +38,19 @@ def folder(tmp_path) -> Path:
 
 
 def with_tokenizer(text: str, vocabulary: Path) -> str:
-    """The same with a tokenizer that needs no download."""
+    """Return a text with a tokenizer that needs no download."""
     return text.replace("--tokenizer gpt2", f"--tokenizer {vocabulary} --pattern gpt2")
 
 
 def search_path() -> str:
-    """`PATH` of the user's shell: the environment's programs first."""
+    """Return `PATH` of the user's shell: the environment's programs come first."""
     programs = (warm_programs(), Path(sys.executable).parent, os.environ["PATH"])
     return os.pathsep.join(map(str, programs))
 
 
 def run_script(script: str, folder: Path, environment: dict[str, str], log: Path) -> None:
-    """Run a script of bash, and end what it leaves in the background."""
-    with log.open("wb") as out:  # no pipe: what is in the background would keep it open
+    """Run a bash script, and end what it leaves in the background."""
+    with log.open("wb") as out:  # no pipe: background processes would keep it open
         shell = subprocess.Popen(
             ["bash", "-euxo", "pipefail", "-c", script],
             cwd=folder,
@@ -69,7 +69,7 @@ def run_script(script: str, folder: Path, environment: dict[str, str], log: Path
 
 
 def _is_group(number: int) -> bool:
-    """Whether any process is in a group."""
+    """Return whether any process is in a process group."""
     try:
         os.killpg(number, 0)
     except ProcessLookupError:
@@ -79,7 +79,7 @@ def _is_group(number: int) -> bool:
 
 @pytest.fixture
 def shell_environment(environment, tmp_path) -> dict[str, str]:
-    """The user's shell, with a Prefect home of its own."""
+    """The environment of a user's shell, with its own Prefect home."""
     port = free_port()
     give_database(tmp_path / "prefect")
     return environment | {
@@ -90,18 +90,18 @@ def shell_environment(environment, tmp_path) -> dict[str, str]:
 
 
 def test_commands(folder, vocabulary, shell_environment) -> None:
-    """Those of README, and those of docs/how-to/watch.md, which start a server."""
+    """The commands of README and of docs/how-to/watch.md, which starts a server."""
     port = shell_environment["PREFECT_SERVER_API_PORT"]
     commands = [
         with_tokenizer(block, vocabulary).replace("4200", port)
         for page in ("README.md", "docs/how-to/watch.md")
         for block in blocks(page, "bash")
         if not block.startswith(SET_UP)
-        and "s3://" not in block  # that one: tests/flows/storage/test_hub.py
+        and "s3://" not in block  # tests/flows/storage/test_hub.py runs that one
     ]
     assert len(commands) == 2
     script = "\n".join(commands)
-    # The server that the page starts in the background answers some seconds later.
+    # The server that the page starts in the background needs some seconds before it answers.
     first_use = "prefect config set PREFECT_API_URL"
     script = script.replace(
         first_use,
@@ -128,7 +128,7 @@ def test_install_is_the_same_on_its_page() -> None:
 
 
 def test_git_ignores_what_the_documents_make(tmp_path) -> None:
-    """The environment of README and the folder of the demo; not the sources."""
+    """Git ignores README's environment and the folder of the demo, but not the sources."""
     succeeded(run_program("git", "init", "--quiet", tmp_path))
     shutil.copyfile(ROOT / ".gitignore", tmp_path / ".gitignore")
     paths = ("venv/bin/pip", ".venv/bin/pip", "demo-output/dataset/manifest.json", "flows/cli.py")

@@ -1,6 +1,6 @@
-"""One word for one thing: names and texts keep to docs/glossary.md, and retired words stay away.
+"""One word for one thing: names and texts keep to docs/glossary.md and avoid retired words.
 
-The words are held here, each with the one to use; `ALLOWED` lists names that libraries gave.
+This file lists those words, each with the one to use. `ALLOWED` lists names that libraries chose.
 """
 
 import ast
@@ -61,7 +61,7 @@ ALLOWED = {
     "units": "of a size or a time",
     "_UNITS": "of a size or a number",
 }
-# Phrases that no text holds, each with what to say.
+# Phrases that no text contains, each with what to say.
 PHRASES = {
     r"hangs? on (the|its|what)": "depends on",
     r"(is|are|be|was) gone on with": "resumes",
@@ -95,13 +95,13 @@ VERB = "(gave|gives|has|held|holds|is|makes|reads|sends|takes|writes)"
 PHRASES[rf"\b({COUNTED})( of [a-z]+)? (a|an|each) ({PER})\b(?! {VERB})"] = "per"
 # A docstring begins with a verb or a noun.
 NO_BEGINNING = re.compile(r"(How|If|Of|That|What|When|Where|Whether|Which|Who)\b")
-# What a docstring says of an argument stands alone: "config: the configuration of the run".
+# The description of an argument stands alone: "config: the configuration of the run".
 ARGUMENT = re.compile(r" {4}(?P<names>\w+(, \w+)*): (?P<words>.*)")
 NO_PHRASE = re.compile(r"(for|from|how|if|in|its|of|that|to|what|where|whether|which|who)\b")
 
 
 def identifiers(path: Path) -> Iterator[tuple[int, str]]:
-    """The names of a file, with their lines."""
+    """Yield the names in a file, with their lines."""
     with tokenize.open(path) as file:
         for token in tokenize.generate_tokens(file.readline):
             if token.type == tokenize.NAME:
@@ -109,12 +109,12 @@ def identifiers(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def words_of(identifier: str) -> list[str]:
-    """`PieceRecord` and `piece_record` are piece, record."""
+    """Return the words of a name: `PieceRecord` and `piece_record` are piece, record."""
     return [word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)]
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    """Comments, docstrings and messages of a program; all lines of a page."""
+    """Yield comments, docstrings and messages of a program, or all lines of a page."""
     text = path.read_text()
     if path.suffix != ".py":
         yield from enumerate(text.splitlines(), 1)
@@ -152,7 +152,7 @@ def test_phrases(pattern) -> None:
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
-    """The docstrings of a file, with their lines."""
+    """Yield the docstrings of a file, with their lines."""
     for node in ast.walk(ast.parse(path.read_text())):
         documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         if isinstance(node, documented) and (text := ast.get_docstring(node)):
@@ -160,7 +160,7 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def incomplete(text: str) -> Iterator[str]:
-    """The beginning of a docstring, and its lines about arguments, that do not stand alone."""
+    """Yield a docstring's beginning, and its lines about arguments, if they do not stand alone."""
     if NO_BEGINNING.match(text):
         yield text.partition("\n")[0]
     section = ""

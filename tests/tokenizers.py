@@ -1,4 +1,4 @@
-"""Vocabularies, documents and what the engines disagree on, made once a session."""
+"""Vocabularies and documents, made once per session, and helpers that load tokenizers."""
 
 import io
 import json
@@ -19,7 +19,7 @@ SHARED = Path(os.environ.get("SHARDMILL_SHARED", "/nonexistent"))
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """A folder with vocab/r50k_base.tiktoken and parquet/*.parquet, where there is one."""
+    """A folder with vocab/r50k_base.tiktoken and parquet/*.parquet; skips the test without one."""
     if not (SHARED / "data/vocab/r50k_base.tiktoken").is_file():
         pytest.skip("SHARDMILL_SHARED names no folder with data/vocab/r50k_base.tiktoken")
     return SHARED / "data"
@@ -79,7 +79,7 @@ def load_json(path: Path, text: str, *, eot_token: str | None = None, **changes:
 
 
 def train_model(path: Path, **options: Any) -> str:
-    """A model of SentencePiece, trained on made-up text."""
+    """Train a SentencePiece model on made-up text."""
     writer = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(

@@ -1,4 +1,4 @@
-"""The endurance run in short: every kind of fault at least once, and the same bytes."""
+"""The endurance run in short: every kind of fault strikes at least once; the bytes are the same."""
 
 import json
 
@@ -8,11 +8,11 @@ from benchmarks import endurance
 from tests.benchmarks.test_scripts import run_script
 
 SHORT = 40
-IN_HAND = 6  # files at once of two workers, those on their way included
+IN_HAND = 6  # files that two workers hold at once, with those on their way
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1200)  # on a machine that does much else
+@pytest.mark.timeout(1200)  # for a busy machine
 def test_nothing_is_lost(tmp_path) -> None:
     result = tmp_path / "result.json"
     options = ("--files", SHORT, "--rounds", 1, "--link", 0.1, "--result", result)
@@ -23,6 +23,6 @@ def test_nothing_is_lost(tmp_path) -> None:
     kinds = set(endurance.KINDS) - set(done["left_out"])
     disturbed = done["disturbed"]
     assert {kind for kind, times in disturbed["faults"].items() if times} == kinds
-    assert disturbed["commands"] >= 2  # once more after its kill
+    assert disturbed["commands"] >= 2  # one more after the kill
     assert done["redone"]["attempts"] <= IN_HAND * disturbed["commands"]
     assert done["redone"]["unknown"] < SHORT / 2

@@ -1,4 +1,4 @@
-"""Benchmarks run, on tiny input and without peers: figures from here mean nothing."""
+"""Benchmarks run on tiny input and without peers; the figures from here mean nothing."""
 
 import json
 import os
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory, sources, vocabulary) -> Path:
-    """A cache that the scripts share; it holds the session's small files as those made up."""
+    """A cache that the scripts share; the session's small files stand in for the made-up ones."""
     folder = tmp_path_factory.mktemp("cache")
     shutil.copytree(sources, folder / "made-up")
     shutil.copy(vocabulary, folder / "made-up/made_up.tiktoken")
@@ -28,7 +28,7 @@ def cache(tmp_path_factory, sources, vocabulary) -> Path:
 
 
 def run_script(name: str, *arguments: object, cache: Path) -> str:
-    """What a benchmark prints to stdout."""
+    """Run a benchmark and return what it prints to stdout."""
     environment = {key: value for key, value in os.environ.items() if key != "SHARDMILL_SHARED"}
     environment["SHARDMILL_BENCH_CACHE"] = str(cache)
     command = (sys.executable, "-m", f"benchmarks.{name}", *arguments)
@@ -68,7 +68,7 @@ def test_shard_throughput(cache, tmp_path) -> None:
 
     assert all(f"| {name} |" in printed for name in contenders)
     facts = saved(result)["facts"]
-    # Ends of documents included, so the bare limit has read every document too.
+    # The counts include the ends of documents, so the bare limit has read every document too.
     assert len({facts[name]["tokens"] for name in contenders}) == 1
     assert facts["shardmill"]["tokens"] > 50_000
 
@@ -145,7 +145,7 @@ def test_reading(options, measured, cache) -> None:
 
 
 def conformance(loader: str, cache: Path, *options: object) -> dict[str, str]:
-    """The row of a loader in the conformance table, by case."""
+    """Run the conformance benchmark and return a loader's row of the table, by case."""
     result = cache / "conformance.json"
     given = ("--only", loader, "--sequences", 512, *options, "--result", result)
     run_script("conformance", *given, cache=cache)
@@ -155,7 +155,7 @@ def conformance(loader: str, cache: Path, *options: object) -> dict[str, str]:
 
 def test_conformance(cache) -> None:
     cells = conformance("Shardmill", cache)
-    # A worker that has read all of its pass may go; nothing is lost without an error.
+    # A worker that has read all of its pass may end; nothing is lost without an error.
     assert re.fullmatch(r"exact|\w+Error", cells.pop("worker"))
     damaged = "CorruptDatasetError"
     exact = dict.fromkeys(("resume", "world", "mixture", "evaluation"), "exact")

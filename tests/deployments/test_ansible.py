@@ -1,7 +1,7 @@
 """The playbook, run on two machines that SSH reaches; what it installs takes part in a run.
 
-A machine is an sshd whose /opt/shardmill, /etc/shardmill and /etc/systemd/system are its own. Slow:
-both install everything.
+A machine is an sshd with its own /opt/shardmill, /etc/shardmill and /etc/systemd/system. The test
+is slow: both machines install everything.
 """
 
 import os
@@ -47,7 +47,7 @@ def ssh(tmp_path) -> Iterator[Path]:
     with ExitStack() as stack:
         Path("/run/sshd").mkdir(exist_ok=True)
         for own in OWN:
-            if not Path(own).exists():  # what is mounted over
+            if not Path(own).exists():  # the mount point of `machine`
                 Path(own).mkdir()
                 stack.callback(Path(own).rmdir)
         for name in MACHINES:
@@ -56,10 +56,10 @@ def ssh(tmp_path) -> Iterator[Path]:
 
 
 def machine(name: str, root: Path, key: Path, config: Path) -> ExitStack:
-    """Start a machine, and tell `ssh` of it."""
+    """Start a machine, and add it to the configuration of `ssh`."""
     root.mkdir()
     port = free_port()
-    # pip's settings of this environment are those of the machine.
+    # The machine gets pip's settings from this environment.
     pip = " ".join(f'"{k}={v}"' for k, v in os.environ.items() if k.startswith("PIP_"))
     (root / "sshd_config").write_text(
         f"Port {port}\nListenAddress 127.0.0.1\nHostKey {key}\nAuthorizedKeysFile {key}.pub\n"
@@ -99,8 +99,8 @@ def test_machines_become_hosts(ssh, ansible, served, api_url, dataset, tmp_path)
         "PATH": f"{Path(sys.executable).parent}:{ansible}:{os.environ['PATH']}",
         "ANSIBLE_SSH_ARGS": f"-F {ssh}",
         "ANSIBLE_BECOME_METHOD": "su",
-        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,  # what is found first may be a shim
-        "SOURCE_DATE_EPOCH": "1700000000",  # the same wheel again
+        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,  # the first Python on the path may be a shim
+        "SOURCE_DATE_EPOCH": "1700000000",  # so that a second build gives the same wheel
         "ANSIBLE_HOME": str(tmp_path / "ansible"),
     }
 
@@ -115,7 +115,7 @@ def test_machines_become_hosts(ssh, ansible, served, api_url, dataset, tmp_path)
         settings = root / "_etc_shardmill" / "worker.env"
         assert settings.read_text() == f"PREFECT_API_URL={api_url}\n"
         assert settings.stat().st_mode & 0o777 == 0o600
-    assert api_url not in said  # nothing of what may be secret
+    assert api_url not in said  # the output shows nothing that may be secret
     again = run_playbook()
     assert again.count("changed=0") == len(MACHINES), again
 
@@ -129,7 +129,7 @@ def test_machines_become_hosts(ssh, ansible, served, api_url, dataset, tmp_path)
 
 
 def start_as_the_unit_does(hosts: Cluster, name: str, ssh: Path) -> None:
-    """There is no systemd here: its command, with its environment."""
+    """Run the command of the systemd unit with its environment: there is no systemd here."""
     command = (
         f"set -a; . /etc/shardmill/worker.env; export HOME={hosts.folder}/{name}-home; "
         f"export PREFECT_WORKER_QUERY_SECONDS=1; exec /opt/shardmill/bin/prefect worker start "

@@ -1,4 +1,4 @@
-"""The README's commands for a cluster, as they stand there, against a real server."""
+"""The documented commands for a cluster and a schedule, run as they are on a real server."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,7 +15,7 @@ from tests.test_readme import blocks, run_script, search_path
 
 @pytest.fixture
 def home(tmp_path) -> Iterator[Path]:
-    """A home folder; what a worker started and still runs in the end is killed."""
+    """A home folder; kills the processes that a worker started and that still run at the end."""
     yield tmp_path
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -25,8 +25,8 @@ def home(tmp_path) -> Iterator[Path]:
 
 @pytest.fixture
 def shell(environment, home, api_url) -> dict[str, str]:
-    """The user's shell, after the server was started as the README shows."""
-    for pool in (PARENTS, HOSTS):  # other tests made them, which run in this process too
+    """The environment of the user's shell, with the server that is already running."""
+    for pool in (PARENTS, HOSTS):  # remove those that other tests made in this process
         httpx.delete(f"{api_url}/work_pools/{pool}", timeout=120)
     return {
         **environment,
@@ -42,7 +42,7 @@ def test_the_documented_cluster_commands(shell, home) -> None:
     (commands,) = blocks("docs/how-to/several-hosts.md", "bash")
     *others, submit = commands.strip().splitlines()
     assert submit.startswith("shardmill submit demo output=")
-    script = "\n".join([*others, f"{submit} executor=here"])  # the one before took the hosts
+    script = "\n".join([*others, f"{submit} executor=here"])  # the hosts have another run
     run_script(script, ROOT, shell, home / "output.log")
     demo = home / "shardmill-demo"
     for made in ("of-workers", "submitted"):
@@ -52,7 +52,7 @@ def test_the_documented_cluster_commands(shell, home) -> None:
 
 
 def test_the_documented_schedule(shell, home) -> None:
-    """The commands of docs/how-to/run-on-a-schedule.md; the last one removes the schedule."""
+    """The last command of docs/how-to/run-on-a-schedule.md removes the schedule."""
     script = "\n".join(blocks("docs/how-to/run-on-a-schedule.md", "bash"))
     log = home / "output.log"
     run_script(script, ROOT, shell, log)

@@ -1,4 +1,4 @@
-"""What `deployments/` holds, by the tools that it is for."""
+"""The files of `deployments/`, checked with the tools that use them."""
 
 import importlib
 import os
@@ -62,7 +62,7 @@ def test_each_flow_that_people_run_is_deployed() -> None:
 def test_a_run_of_all_of_fineweb_says_that_it_needs_an_output(
     monkeypatch,
 ) -> None:
-    """A folder of each host's own would be another one on every host."""
+    """Each host would write to a different folder of its own."""
     monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")
     (fineweb,) = [one for one in DEPLOYMENTS if one["name"] == "shard-fineweb"]
     config = ShardConfig.model_validate(fineweb["parameters"]["config"])
@@ -99,7 +99,7 @@ def test_the_image_is_clean_runs_as_nobody_special_and_keeps_scratch_on_a_disk()
 
 
 def test_python_s_own_library_is_compiled_in_the_image(tmp_path) -> None:
-    """Also where the base image forbids it for what is imported."""
+    """Even if the base image forbids Python to compile what is imported."""
     assert "pip install --no-cache-dir --compile" in IMAGE
     (command,) = re.findall(r"^RUN python (-m compileall .*)$", IMAGE, re.MULTILINE)
     assert IMAGE.index("compileall") < IMAGE.index("\nUSER ")
@@ -133,11 +133,11 @@ def test_a_kubernetes_deployment_is_whole(deployment) -> None:
     assert str(pod["securityContext"]["runAsUser"]) == user
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
     assert container["securityContext"]["readOnlyRootFilesystem"]
-    assert "--with-healthcheck" in container["args"]  # what the probes ask
+    assert "--with-healthcheck" in container["args"]  # the probes need it
     mounts = {mount["name"] for mount in container["volumeMounts"]}
     assert mounts == {volume["name"] for volume in pod["volumes"]}
     for volume in pod["volumes"]:
-        assert volume["emptyDir"].get("medium") is None  # a disk: "Memory" would be a tmpfs
+        assert volume["emptyDir"].get("medium") is None  # a disk; "Memory" would be a tmpfs
 
 
 def test_every_worker_takes_one_run_at_a_time() -> None:

@@ -1,4 +1,4 @@
-"""The playbook's script that installs: run by `sh`, with a stand-in for Python and pip."""
+"""The playbook's installation script, run by `sh` with a stand-in for Python and pip."""
 
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,12 @@ chmod +x "$3/bin/pip"
 """
 
 
-PIP = '#!/bin/sh\necho "$@" >> pip.log\n'  # of the stand-in
+PIP = '#!/bin/sh\necho "$@" >> pip.log\n'  # the `pip` that the stand-in for Python makes
 
 
 @pytest.fixture
 def prefix(tmp_path) -> Path:
-    """A folder as /opt/shardmill is."""
+    """A folder like /opt/shardmill."""
     made = tmp_path / "opt"
     (made / "dist").mkdir(parents=True)
     (made / "dist/x.whl").write_text("1")
@@ -35,7 +35,7 @@ def prefix(tmp_path) -> Path:
 
 
 def install(prefix: Path, extras: str) -> str:
-    """Run the script; returns what it said."""
+    """Run the script and return what it prints."""
     (script,) = [
         task["ansible.builtin.command"]["argv"][2]
         for task in PLAYBOOK["tasks"]
@@ -61,7 +61,7 @@ def test_the_same_is_installed_once_and_any_change_again(prefix, tmp_path) -> No
     (prefix / "bin/leftover").touch()
     (tmp_path / "version").write_text("Python 3.12")
     assert install(prefix, "flow,gcs") == "installed"
-    assert not (prefix / "bin/leftover").exists()  # of the other Python
+    assert not (prefix / "bin/leftover").exists()  # from the other Python
     assert install(prefix, "flow,gcs") == ""
 
 

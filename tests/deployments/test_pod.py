@@ -1,5 +1,5 @@
-"""A pod of deployments/kubernetes.yaml, as far as it goes without Kubernetes: its command, with a
-read-only disk but for its volumes, its probes, and its end."""
+"""A pod of deployments/kubernetes.yaml, as far as possible without Kubernetes: its command with a
+disk that is read-only except for its volumes, its probes, and its end."""
 
 import signal
 
@@ -38,7 +38,7 @@ def test_a_pod_works_answers_and_ends(api_url, served, dataset, tmp_path) -> Non
         "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
         "PREFECT_WORKER_WEBSERVER_PORT": str(port),
     }
-    del env["PREFECT_HOME"], env["XDG_CACHE_HOME"]  # below HOME then
+    del env["PREFECT_HOME"], env["XDG_CACHE_HOME"]  # Prefect then uses folders below HOME
     hosts = tmp_path / "hosts"
     hosts.mkdir()
     with cluster(api_url, served.env, hosts) as others, (hosts / "pod.log").open("wb") as log:
@@ -52,7 +52,7 @@ def test_a_pod_works_answers_and_ends(api_url, served, dataset, tmp_path) -> Non
         succeeded(served.shard(tmp_path / "out", executor=ON_HOSTS, partitions=1))
         for probe in ("readinessProbe", "livenessProbe"):
             asked = container[probe]["httpGet"]
-            assert asked["port"] == 8080  # where Prefect's worker answers unless told otherwise
+            assert asked["port"] == 8080  # the default port of Prefect's worker
             assert httpx.get(f"http://127.0.0.1:{port}{asked['path']}").status_code == 200
         worker = others.hosts.pop("pod")
         worker.send_signal(signal.SIGTERM)

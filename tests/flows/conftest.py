@@ -1,4 +1,4 @@
-"""Commands run in this process, and sources that take long enough to be stopped half way."""
+"""Commands run in this process, and sources that take long enough for a run to be stopped."""
 
 import os
 import signal
@@ -19,18 +19,18 @@ Command = Callable[..., Ended]
 
 
 def undisturbed_by(command: CommandLine, output: Path | str, **options: object) -> Path:
-    """What a command's `shard` makes if nothing happens, made in this process without Prefect."""
+    """Make what a command's `shard` makes undisturbed, in this process and without Prefect."""
     return build_as(ShardConfig.model_validate(command.shard_config(output, **options)))
 
 
 @pytest.fixture
 def shardmill(capsys) -> Iterator[Command]:
-    """Runs a command line in this process, its output in a pipe.
+    """Runs a command line in this process, with its output in a pipe.
 
-    For wrong usage, and what needs no run: neither loads Prefect.
+    It is meant for wrong usage and for commands without a run: neither loads Prefect.
     """
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    environment = dict(os.environ)  # which commands set as they want Prefect to be
+    environment = dict(os.environ)  # commands set variables for Prefect
 
     def run(*arguments: object) -> Ended:
         with pytest.raises(SystemExit) as ended:
@@ -47,14 +47,14 @@ def shardmill(capsys) -> Iterator[Command]:
 
 @pytest.fixture(scope="session")
 def slow(served) -> CommandLine:
-    """The command line on sources of some seconds' work for the reference engine."""
+    """The command line on sources that keep the reference engine busy for some seconds."""
     folder = shared.folder("slow sources", lambda made: write_parquet_files(made, 4, 900, seed=3))
     return replace(served, sources=folder, shard_size="256KiB", workers=2)
 
 
 @pytest.fixture(scope="session")
 def undisturbed(slow) -> Path:
-    """What the slow sources become when nothing happens."""
+    """The dataset of the slow sources, made undisturbed."""
     return shared.folder("undisturbed", lambda made: undisturbed_by(slow, made / "out")) / "out"
 
 
@@ -63,7 +63,7 @@ SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 
 @pytest.fixture(scope="session")
 def shuffled(served) -> Path:
-    """The session's small files, shuffled, when nothing happens."""
+    """The dataset of the session's small files, shuffled, made undisturbed."""
 
     def make(folder: Path) -> None:
         undisturbed_by(served, folder / "out", **SHUFFLE)

@@ -1,6 +1,6 @@
-"""flows/functions.pyi: the signatures of the functions as they are at run time, for editors.
+"""flows/functions.pyi: the run-time signatures of the functions, for editors.
 
-Made by `python -m tests.flows.functions_stub`.
+`python -m tests.flows.functions_stub` writes it.
 """
 
 import ast
@@ -16,7 +16,7 @@ STUB = SOURCE.with_suffix(".pyi")
 
 
 def write_stub(path: Path) -> None:
-    """Write each function with its arguments, and the imports that they need."""
+    """Write each function with its arguments, and the imports that these need."""
     _, *nodes = ast.parse(SOURCE.read_text()).body
     nodes[:0] = ast.parse("from collections.abc import Sequence").body
     body = [kept for node in nodes for kept in _kept(node)]
@@ -42,7 +42,7 @@ def _kept(node: ast.stmt) -> list[ast.stmt]:
 
 
 def _parameters(function: object) -> str:
-    """The parameters, whose annotations are texts, as source code."""
+    """Return the parameters as source code; their annotations are strings."""
     shown = ["*"]
     for each in inspect.signature(function).parameters.values():  # type: ignore[arg-type]
         default = "" if each.default is each.empty else f" = {each.default!r}"

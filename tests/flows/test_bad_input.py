@@ -1,4 +1,4 @@
-"""Wrong usage and damaged data: one clear error each."""
+"""Wrong usage and damaged data: each gives one clear error."""
 
 import shutil
 import signal
@@ -27,7 +27,7 @@ def own_sources(sources, tmp_path) -> Path:
 
 
 class TestUsage:
-    """Found before any work, and before Prefect is loaded."""
+    """Errors found before any work, and before Prefect is loaded."""
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -71,7 +71,7 @@ class TestUsage:
 
 
 class TestDamagedFiles:
-    """A bad file fails alone, the others are kept; once repaired, only the bad one is done."""
+    """Only the bad files fail; once they are repaired, a run makes only their parts."""
 
     def test_fail_alone(self, served, own_sources, dataset, tmp_path) -> None:
         files = sorted(own_sources.glob("*.parquet"))
@@ -79,7 +79,7 @@ class TestDamagedFiles:
         files[0].write_bytes(good[0][: len(good[0]) // 2])
         files[1].write_text("no parquet at all")
         chunk = pq.ParquetFile(files[2]).metadata.row_group(0).column(0)
-        middle = chunk.total_compressed_size // 2  # of the first column, in one of its pages
+        middle = chunk.total_compressed_size // 2  # of the first column, inside one of its pages
         files[2].write_bytes(good[2][:middle] + b"\xff" * 64 + good[2][middle + 64 :])
         output = tmp_path / "out"
 
@@ -100,14 +100,14 @@ class TestDamagedFiles:
 
 
 class TestAgainstAnExistingOutput:
-    """The configuration must be that of the output."""
+    """Runs whose output exists already."""
 
     def test_two_runs_at_once(self, served, slow, tmp_path) -> None:
         output = tmp_path / "out"
         first = slow.start(*slow.shard_arguments(output, engine="reference"))
         try:
             wait_for(lambda: holds(first, output))
-            first.send_signal(signal.SIGSTOP)  # for ever at work
+            first.send_signal(signal.SIGSTOP)  # stays at work for ever
             refused(slow.shard(output), "Another run is writing", str(output))
         finally:
             first.kill()
@@ -115,10 +115,10 @@ class TestAgainstAnExistingOutput:
 
 
 class TestStorageFaults:
-    """Faults that every other file would meet too end the run."""
+    """Faults that every other file would meet too, so that they end the run."""
 
     def test_disk_full(self, slow, undisturbed, tmp_path) -> None:
-        """A small tmpfs in a mount namespace of its own, which goes away with the run."""
+        """The disk is a small tmpfs in its own mount namespace, which goes away with the run."""
         mount = tmp_path / "small"
         mount.mkdir()
         script = (
@@ -134,7 +134,7 @@ class TestStorageFaults:
         assert str(mount / "out") in stderr
         assert "Traceback" not in stderr
         assert "manifest.json" not in stdout
-        assert "parts" in stdout or "train" in stdout  # it did come so far
+        assert "parts" in stdout or "train" in stdout  # the run got this far
 
     def test_output_removed_half_way(self, slow, tmp_path) -> None:
         output = tmp_path / "out"
@@ -148,7 +148,7 @@ class TestStorageFaults:
 
     @pytest.mark.parametrize("which", ["output", "scratch"])
     def test_not_writable(self, served, tmp_path, which) -> None:
-        (tmp_path / "file").touch()  # a folder can't be made below it, whoever asks
+        (tmp_path / "file").touch()  # no user can make a folder below it
         path = tmp_path / "file" / "below"
         options = {"scratch": path} if which == "scratch" else {}
         refused(

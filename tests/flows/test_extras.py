@@ -1,5 +1,5 @@
-"""The wheel in environments that lack extras: a command or a class that needs one says its name in
-one line, and everything else works.
+"""The wheel in environments that lack extras: a command or class that needs one names it in one
+line, and everything else works.
 """
 
 import json
@@ -16,7 +16,7 @@ from tests.command_line import refused, run_program, succeeded
 from tests.servers import shared
 from tests.servers.environments import ROOT, built_wheel, environment_with
 
-# Several commands in one process, which saves starts: exit code, standard output and error of each.
+# Runs several commands in one process, to save starts; prints exit code, stdout and stderr of each.
 COMMANDS = """
 import io, json, sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -69,7 +69,7 @@ def wheel() -> Path:
 
 @pytest.fixture(scope="module")
 def programs(wheel, tmp_path_factory) -> Callable[[str], Path]:
-    """The programs of an environment with one extra, or none; made once."""
+    """The programs of an environment with the given extras, or none; made once for each."""
     made: dict[str, Path] = {}
 
     def of(extra: str) -> Path:
@@ -82,7 +82,7 @@ def programs(wheel, tmp_path_factory) -> Callable[[str], Path]:
 
 
 def ended(python: Path, commands: list[str], folder: Path) -> list[list[Any]]:
-    """Exit code, standard output and standard error of commands."""
+    """Return exit code, standard output and standard error of each command."""
     words = json.dumps([command.split() for command in commands])
     lines = succeeded(run_program(python / "python", "-c", COMMANDS, words, folder=folder)).stdout
     return [json.loads(line) for line in lines.splitlines()]
@@ -98,7 +98,7 @@ def ended(python: Path, commands: list[str], folder: Path) -> list[list[Any]]:
     ],
 )
 def test_commands_name_the_extra_that_they_need(programs, dataset, tmp_path, extra, needs) -> None:
-    """And nothing is begun; `verify`, `inspect` and help work, and `trace` where training does."""
+    """Nothing starts. `verify`, `inspect` and help work; so does `trace`, if training does."""
     home, folder = programs(extra), tmp_path / "empty"
     folder.mkdir()
     assert succeeded(run_program(home / "shardmill", "--version")).stdout == "0.1.0\n"
@@ -122,7 +122,7 @@ def test_commands_name_the_extra_that_they_need(programs, dataset, tmp_path, ext
 
 
 def test_what_the_wheel_and_the_archive_hold(wheel) -> None:
-    """The packages with their data; no tests, benchmarks, pages, or what a run left."""
+    """They hold the packages with their data, but no tests, benchmarks, pages or files of a run."""
     own = {"flows", "tasks", "streaming_ext", "shardmill.py"}
     with zipfile.ZipFile(wheel) as packed:
         names = {*packed.namelist()}
@@ -166,8 +166,9 @@ def test_classes_name_the_extra_that_they_need(programs, tmp_path, extra, code, 
 
 
 def test_the_demo_works_without_what_training_needs(programs, served, tmp_path) -> None:
-    """And so do the commands that it prints, where the user stands. The extra of another executor
-    is named by the run that needs it.
+    """The commands that it prints work too, in the user's folder.
+
+    A run that needs the extra of another executor names it.
     """
     shardmill = programs("flow") / "shardmill"
     made = run_program(shardmill, "demo", "a b/demo", env=served.env, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Paths that lead nowhere: of nobody's home, or named with bytes that are no text."""
+"""Paths that lead nowhere: in the home of no user, or with bytes that are no text."""
 
 import os
 from pathlib import Path

@@ -25,11 +25,11 @@ def test_tells_what_would_be_made_and_what_decides(shardmill, embedded, tmp_path
     found = json.loads(ended.stdout)
     assert found["documents"] == {"value": pytest.approx(300), "error": 0.0}
     assert found["cost"]["bottleneck"] == "network"
-    assert list(tmp_path.iterdir()) == []  # nothing is left
+    assert list(tmp_path.iterdir()) == []  # no file is left
 
 
 def test_the_commands_of_the_document(shardmill, embedded) -> None:
-    """With the session's sources and vocabulary in place of those that it names, and their size."""
+    """The session's sources and vocabulary replace those of the page; so does their size."""
     commands = [line for block in blocks("docs/how-to/plan.md", "bash") for line in _lines(block)]
     assert len(commands) >= 4
     for command in commands:

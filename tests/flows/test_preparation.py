@@ -1,4 +1,4 @@
-"""What a run does before its first part."""
+"""The phase of a run before its first part."""
 
 import threading
 
@@ -8,7 +8,7 @@ from tests.command_line import wait_for
 
 
 def test_it_says_for_whom_it_waits(tmp_path, monkeypatch) -> None:
-    """Workers of a run that was killed hold its lock for another moment."""
+    """The workers of a killed run hold its lock for another moment."""
     monkeypatch.setattr(holding.Holder, "lives", lambda self: False)
     output = LocalStorage(tmp_path / "out")
     output.create()

@@ -12,7 +12,7 @@ from streaming_ext.base.errors import UsageError
 from tests.command_line import CommandLine, in_kernel, run_program, succeeded
 from tests.servers.prefect.server import runs_named
 
-# A run that an error ends, and one that does work; `shard` is to find the error in its flow.
+# One run ends with an error, one does work; `shard` finds the error only in its flow.
 MAKE = """
 import asyncio
 import shardmill
@@ -27,7 +27,7 @@ def make():
 async def make_in_a_coroutine():
     make()
 """
-# What Prefect gives where an event loop runs differs.
+# Prefect returns different things if an event loop runs.
 WAYS = {
     "script": "make()",
     "coroutine": "asyncio.run(make_in_a_coroutine())",
@@ -72,7 +72,7 @@ def make(config, scratch):
 
 
 def printed_by(program: str, last: str, command: CommandLine, folder: Path, *, cell: bool) -> str:
-    """What a script prints, or the cells of a notebook."""
+    """Return what a script, or the cells of a notebook, print."""
     if cell:
         return in_kernel(program, last, env=dict(command.env), folder=folder)
     (folder / "program.py").write_text(f"{program}\nif __name__ == '__main__':\n    {last}\n")
@@ -93,14 +93,14 @@ def test_a_run_ends_alike_with_and_without_an_event_loop(served, dataset, tmp_pa
     assert (tmp_path / "out/export.json").is_file()
     assert "never awaited" not in printed
     assert "ipywidgets" not in printed
-    assert "\x1b[2K" not in printed  # no bar is drawn where no line can be taken back
+    assert "\x1b[2K" not in printed  # no bar is drawn if a line cannot be erased
 
 
 @pytest.mark.parametrize(
     ("cell", "contexts"), [(False, (None, "fork", "spawn", "forkserver")), (True, (None,))]
 )
 def test_a_process_that_made_a_dataset_trains_on_it(served, tmp_path, cell, contexts) -> None:
-    """Workers that are forks of it leave out the exit hooks of Prefect, whose threads they lack."""
+    """Forked workers leave out Prefect's exit hooks, because a fork lacks Prefect's threads."""
     last = f"train({served.shard_config(tmp_path / 'out')!r}, *{contexts!r})"
     printed = printed_by(TRAIN, last, served, tmp_path, cell=cell)
     lines = [line.split()[1:] for line in printed.splitlines() if line.startswith("read ")]
@@ -120,10 +120,10 @@ def test_ctrl_c_raises_what_it_raises_elsewhere(slow, tmp_path, cell) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
 def test_standard_streams_may_be_closed(served, dataset, tmp_path, closed) -> None:
-    """No file takes the number of one; that nobody reads what is printed is no error."""
+    """No file gets a closed stream's number; it is no error if nobody reads the output."""
     program = [sys.executable, "-P", "-m", "flows.cli"]
     commands = [["inspect", str(dataset)]]
-    if len(closed) > len("2>&-"):  # one of them with a run
+    if len(closed) > len("2>&-"):  # only one of the cases includes a run
         commands += [["export", "nanogpt", str(dataset), "--output", str(tmp_path / "out")]]
     for command in commands:
         words = f"{shlex.join([*program, *command])} {closed}"
@@ -143,7 +143,7 @@ REFUSED = {
 def test_what_cannot_be_is_reported_before_a_server_is_used(
     served, dataset, tmp_path, monkeypatch, case
 ) -> None:
-    """A server takes seconds to start, and a run in Prefect would be one that failed."""
+    """A server takes seconds to start, and Prefect would show a failed run."""
     changes, message = REFUSED[case]
     monkeypatch.chdir(tmp_path)
     (tmp_path / "occupied").mkdir()
@@ -157,7 +157,7 @@ def test_what_cannot_be_is_reported_before_a_server_is_used(
 
 
 def test_where_to_look(served, api_url, tmp_path) -> None:
-    """The address of the run at its start, and the report; Prefect has its path too."""
+    """The run prints its address first and its report last; Prefect has the report's path too."""
     ended = succeeded(served.shard(tmp_path / "out"))
     (run,) = runs_named(api_url, f"shard {tmp_path}/out")
     address = f"{api_url.removesuffix('/api')}/runs/flow-run/{run['id']}"

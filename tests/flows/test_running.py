@@ -1,4 +1,4 @@
-"""What a command does around its flow run."""
+"""The work of a command around its flow run."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ def test_wrong_settings_are_reported_in_prefects_words(tmp_path, name, value, pr
 
 
 def test_a_users_own_packages_of_the_same_names(tmp_path) -> None:
-    """They may lie beside a script, or where `python -m shardmill` is called."""
+    """Such packages may lie beside a script, or in the folder of `python -m shardmill`."""
     for name in ("tasks.py", "flows/__init__.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("raise SystemExit('not part of shardmill')\n")

@@ -1,4 +1,4 @@
-"""A model of SentencePiece from the command line: made, checked, decoded, read in training."""
+"""A SentencePiece model from the command line: made, checked, decoded, read in training."""
 
 import json
 import re
@@ -17,7 +17,7 @@ TEXTS = [f"Row {n}: a quick </s> fox\n  jumps over 漢字 and {n * n} dogs." for
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """A model and some text."""
+    """A folder with models and some text."""
     made = tmp_path_factory.mktemp("sentencepiece")
     train_model(made / "small.model", model_type="unigram", vocab_size=400, byte_fallback=True)
     train_model(made / "endless.model", model_type="bpe", vocab_size=150, eos_id=-1)
@@ -28,7 +28,7 @@ def folder(tmp_path_factory) -> Path:
 
 
 def test_from_text_to_training(served, shardmill, folder, tmp_path, caplog) -> None:
-    """The run, its record, its report, the plan and training say what tokenizes."""
+    """The run, its record and report, the plan and training name the engine that tokenizes."""
     model, text, output = folder / "small.model", folder / "text.jsonl", tmp_path / "out"
     ended = succeeded(
         served.run(

@@ -22,7 +22,7 @@ def test_neither_a_server_nor_what_a_run_has_decides_the_bytes(embedded, dataset
     assert_same_dataset(dataset, tmp_path / "out")
     assert not list((tmp_path / "elsewhere").glob("*"))
     assert not (tmp_path / ".out.scratch").exists()
-    # What the next server on this home shows: all of it, though that was written in batches.
+    # The next server on this home shows all of it, though it was written in batches.
     with closing(sqlite3.connect(Path(embedded.env["PREFECT_HOME"]) / "prefect.db")) as records:
         states = records.execute(
             "SELECT f.state_type, t.state_type, count(*) FROM flow_run f, task_run t "

@@ -1,4 +1,4 @@
-"""Runs over spans of large files and over small ones joined: killed, and from S3."""
+"""Runs over spans of large files and over joined small files: killed, and from S3."""
 
 import json
 import time
@@ -26,7 +26,7 @@ OPTIONS = {"part_size": "400KiB", "min_part_size": "200KiB", "engine": "referenc
 
 @pytest.fixture(scope="module")
 def mixed(served, tmp_path_factory) -> CommandLine:
-    """A file of some seconds' work for the reference engine, and a dozen small ones."""
+    """A file that keeps the reference engine busy for some seconds, and a dozen small ones."""
     folder = tmp_path_factory.mktemp("mixed")
     lines = [json.dumps({"text": text}) + "\n" for text in make_documents(1500, seed=4)]
     (folder / "large.jsonl").write_text("".join(lines[:1200]))
@@ -46,7 +46,7 @@ def test_killed_in_a_span_and_in_a_joined_part(mixed, shardmill, undisturbed, tm
     parts = manifest_of(undisturbed).parts
     assert sum(part.span is not None for part in parts) >= 3
     assert sum(part.files > 1 for part in parts) >= 1
-    for awaited in (1, len(parts) - 1):  # among the spans, which come first; among joined files
+    for awaited in (1, len(parts) - 1):  # among the spans, which come first; in joined files
         run = mixed.start(*mixed.shard_arguments(output, **OPTIONS))
         wait_for(
             lambda run=run, awaited=awaited: (
@@ -87,6 +87,6 @@ def test_spans_and_small_files_from_s3(
     size = sum(file.stat().st_size for file in mixed.sources.iterdir())
     spans = sum(part.span is not None for part in manifest_of(output).parts)
     fetched = sum(part["fetched_bytes"] for part in report["parts"])
-    assert size <= fetched <= size + spans * 2 * 2**16  # and what follows each span
+    assert size <= fetched <= size + spans * 2 * 2**16  # the rest is read after each span's end
     assert not (tmp_path / ".out.scratch").exists()
     succeeded(shardmill("verify", output, "--deep"))

@@ -1,4 +1,4 @@
-"""Programs that Prefect's workers start in forks."""
+"""The programs that Prefect's workers start, which tests fork."""
 
 import inspect
 
@@ -8,6 +8,6 @@ from tests.warm.flow_runs import ENGINE, PREPARATION
 
 
 def test_what_a_prefect_worker_starts_is_known() -> None:
-    """Under other names it would start anew, and nobody would notice but for the time."""
+    """Programs with other names would start anew, and only the time would show it."""
     assert f'"{PREPARATION}"' in inspect.getsource(_workspace_starter)
     assert f'"{ENGINE}"' in inspect.getsource(_starter_engine)

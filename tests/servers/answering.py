@@ -1,4 +1,4 @@
-"""A server of one process, from its first answer on."""
+"""A server of one process, once it answers."""
 
 import contextlib
 import subprocess
@@ -10,20 +10,20 @@ from typing import Any
 
 import httpx
 
-START_SECONDS = 240.0  # some seconds on an idle machine
+START_SECONDS = 240.0  # it takes some seconds on an idle machine
 
 
 @contextmanager
 def answering(
     command: Sequence[str], url: str, *, log: Path, env: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """Run a server for the length of the block, which begins when it answers.
+    """Run a server for the length of the block, which begins when the server answers.
 
     Args:
-        command: that starts it.
-        url: where it answers, whatever it says.
-        log: file for what it prints.
-        env: its environment, this process's by default.
+        command: the command that starts the server.
+        url: a URL at which it answers, whatever it says.
+        log: the file for what it prints.
+        env: its environment, by default this process's.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=env, stdout=output, stderr=output)
@@ -36,9 +36,9 @@ def answering(
 
 
 def wait_for_answer(process: "subprocess.Popen[Any]", url: str, log: Path) -> None:
-    """Wait until a process that was started answers, whatever it says."""
+    """Wait until a started process answers, whatever it says."""
     deadline = time.monotonic() + START_SECONDS
-    with httpx.Client(timeout=5) as client:  # one: each reads the system's certificates
+    with httpx.Client(timeout=5) as client:  # only one: each reads the system's certificates
         while True:
             assert process.poll() is None, log.read_text()[-3000:]
             with contextlib.suppress(httpx.TransportError):

@@ -1,4 +1,4 @@
-"""A real browser without a screen, told what to do over the Chrome DevTools Protocol."""
+"""A real browser without a screen, controlled over the Chrome DevTools Protocol."""
 
 import json
 import os
@@ -16,14 +16,14 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.servers.environments import locked, run
 
-START_SECONDS = 180.0  # some seconds on an idle machine
+START_SECONDS = 180.0  # it takes some seconds on an idle machine
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
 
 def find_browser() -> str | None:
-    """The browser that `SHARDMILL_BROWSER` names, one of the path, or one of Playwright's.
+    """Return the browser that `SHARDMILL_BROWSER` names, one on the path, or one of Playwright's.
 
-    Where there is none, Debian's is installed if that is this user's to do; else see `why_none`.
+    If there is none, install Debian's if this user may; otherwise `why_none` gives the reason.
     """
     named = [os.environ.get("SHARDMILL_BROWSER"), *map(shutil.which, _NAMES)]
     cache = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", "~/.cache/ms-playwright")).expanduser()
@@ -34,13 +34,13 @@ def find_browser() -> str | None:
 
 @cache
 def why_none() -> str | None:
-    """Install Debian's Chromium; returns why that is not possible, None where it is."""
+    """Install Debian's Chromium; return why that is not possible, or None if it is."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "no Chromium on the path, and no right to install one; SHARDMILL_BROWSER names one"
     quiet = {"env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
     try:
         with locked("apt-get"):
-            if shutil.which("chromium") is None:  # another process of these tests may have
+            if shutil.which("chromium") is None:  # another test process may have
                 run(["apt-get", "update", "--quiet"], **quiet)
                 run(
                     [
@@ -59,14 +59,14 @@ def why_none() -> str | None:
 
 
 class Page:
-    """One tab."""
+    """One tab of a browser."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self._connection = connection
         self._number = 0
 
     def send(self, method: str, **parameters: Any) -> dict[str, Any]:
-        """Ask the tab for something and wait for its answer."""
+        """Send the tab a command and wait for its answer."""
         self._number += 1
         asked = {"id": self._number, "method": method, "params": parameters}
         self._connection.send(json.dumps(asked))
@@ -78,13 +78,13 @@ class Page:
                 return result
 
     def evaluate(self, script: str) -> Any:
-        """The value of an expression in the page."""
+        """Return the value of an expression in the page."""
         told = self.send("Runtime.evaluate", expression=script, returnByValue=True)
         assert "exceptionDetails" not in told, told
         return told["result"].get("value")
 
     def open(self, url: str, *expected: str) -> None:
-        """Go to a page and wait until all that is expected can be read there."""
+        """Go to a page and wait until all expected texts can be read there."""
         self.send("Page.navigate", url=url)
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -98,13 +98,13 @@ class Page:
 
 @contextmanager
 def browser_page(program: str, home: Path) -> Iterator[Page]:
-    """Start a browser with nothing of the user's; yields a tab."""
+    """Start a browser with nothing of the user's; yield a tab."""
     command = [
         program,
         "--headless=new",
-        "--no-sandbox",  # which needs what a container does not have
+        "--no-sandbox",  # the sandbox needs what a container does not have
         "--disable-gpu",
-        "--disable-software-rasterizer",  # in place of a GPU: pages are painted without
+        "--disable-software-rasterizer",  # it replaces a GPU; pages are painted without it
         "--disable-dev-shm-usage",
         "--hide-scrollbars",
         "--no-first-run",
@@ -117,7 +117,7 @@ def browser_page(program: str, home: Path) -> Iterator[Page]:
         "--window-size=1400,1000",
         "about:blank",
     ]
-    (home / "DevToolsActivePort").unlink(missing_ok=True)  # of a browser that was here before
+    (home / "DevToolsActivePort").unlink(missing_ok=True)  # left by an earlier browser
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
     )

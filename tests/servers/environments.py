@@ -1,4 +1,4 @@
-"""Environments of the servers' own, made once, below the user's cache folder, and kept; and some
+"""Environments for the servers, made once below the user's cache folder and kept, and environments
 that lack packages.
 """
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def python_environment(requirement: str) -> Path:
-    """The folder of programs of an environment that holds one package, `name==version`."""
+    """Return the folder of programs of an environment that holds one package, `name==version`."""
 
     def install(home: Path) -> None:
         venv.create(home, clear=True, with_pip=True)
@@ -31,8 +31,8 @@ def python_environment(requirement: str) -> Path:
 
 
 def built_wheel(folder: Path) -> Path:
-    """The wheel that `make wheel` builds in a copy of the repository, beside the source archive."""
-    made = {"build", "dist", "demo-output", "venv"}  # by tools, at the root
+    """Return a wheel that `make wheel` builds in a copy of the repository, beside the archive."""
+    made = {"build", "dist", "demo-output", "venv"}  # made by tools, at the root
     for path in ROOT.iterdir():
         if path.is_dir() and path.name not in made and path.name[0] != ".":
             ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -48,8 +48,8 @@ def built_wheel(folder: Path) -> Path:
 
 
 def environment_with(home: Path, wheel: Path, *extras: str) -> Path:
-    """The folder of programs of an environment with a wheel of shardmill, its dependencies and
-    those of some extras: links to what is installed here, so nothing is downloaded.
+    """Make an environment with a wheel of shardmill, its dependencies and those of some extras, and
+    return its folder of programs. Dependencies are links to installed ones: nothing is downloaded.
     """
     venv.create(home, with_pip=False)
     (packages,) = home.glob("lib/python*/site-packages")
@@ -65,7 +65,7 @@ def environment_with(home: Path, wheel: Path, *extras: str) -> Path:
 
 
 def _needed(name: str, extras: frozenset[str]) -> set[str]:
-    """The installed distributions that one needs with some extras, and the one itself."""
+    """Return the installed distributions that one needs with some extras, and that one itself."""
     found: set[tuple[str, frozenset[str]]] = set()
     left = [(name, extras)]
     while left:
@@ -73,7 +73,7 @@ def _needed(name: str, extras: frozenset[str]) -> set[str]:
         try:
             lines = distribution(one[0]).requires or ()
         except PackageNotFoundError:
-            continue  # for another system
+            continue  # only needed on another system
         if one in found:
             continue
         found.add(one)
@@ -85,7 +85,7 @@ def _needed(name: str, extras: frozenset[str]) -> set[str]:
 
 
 def made_once(name: str, make: Callable[[Path], None]) -> Path:
-    """A folder that `make` has filled, in this session or an earlier one."""
+    """Return a folder that `make` has filled, in this session or an earlier one."""
     home = user_cache_path("shardmill-tests", ensure_exists=True) / name
     with locked(name):
         if not (home / "ready").exists():
@@ -96,7 +96,7 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
 
 @contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Let one process of all tests of this user do something at a time."""
+    """Let only one process of all of this user's tests do something at a time."""
     base = user_cache_path("shardmill-tests", ensure_exists=True)
     with (base / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -104,6 +104,6 @@ def locked(name: str) -> Iterator[None]:
 
 
 def run(command: list[str], **options: object) -> None:
-    """Run a command of an installation; what it says is told where it fails."""
+    """Run a command of an installation; if it fails, report its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
     assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"

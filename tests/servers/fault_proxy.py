@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that does to connections what networks and servers do."""
+"""A TCP proxy on loopback that treats connections as bad networks and servers do."""
 
 import contextlib
 import re
@@ -15,16 +15,17 @@ _PIECE = 2**16
 
 @dataclass(frozen=True, kw_only=True)
 class Faults:
-    """What befalls connections; by default nothing.
+    """The faults of connections; by default none.
 
     Attributes:
         answer: status and S3 error code to answer with instead of the server.
-        hang: take the request and never answer.
-        missing: bytes at the end of `answer` that never come: it is cut, or silent if it hangs.
-        cut_up, cut_down: reset after so many bytes to or from the server.
-        flip: change the last byte of the first answer.
-        bytes_per_second: of each direction, all connections together.
-        times: only the first so many connections; None for all.
+        hang: True to take the request and never answer.
+        missing: number of bytes at the end of `answer` that never come: the answer is cut, or with
+            `hang` falls silent.
+        cut_up, cut_down: number of bytes to or from the server after which to reset.
+        flip: True to change the last byte of the first answer.
+        bytes_per_second: the rate of each direction, for all connections together.
+        times: number of connections to strike, the first ones; None for all.
     """
 
     answer: tuple[int, str] | None = None
@@ -57,7 +58,7 @@ class _Link:
 
 
 class FaultProxy:
-    """Passes on to a server; `faults` may be changed at any time, for new connections."""
+    """Passes connections on to a server; `inflict` sets the faults of new ones at any time."""
 
     def __init__(self, upstream: int) -> None:
         self._upstream = upstream
@@ -66,13 +67,13 @@ class FaultProxy:
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._up, self._down = _Link(), _Link()
-        self.struck = 0  # connections that a fault befell
+        self.struck = 0  # the number of connections struck by a fault
         self.asked: list[str] = []  # the path of every GET
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port on which the proxy listens."""
         return int(self._listener.getsockname()[1])
 
     @property
@@ -82,11 +83,11 @@ class FaultProxy:
 
     @property
     def bytes_up(self) -> int:
-        """Sent to the server so far."""
+        """The number of bytes sent to the server so far."""
         return self._up.total
 
     def inflict(self, faults: Faults) -> None:
-        """From now on, do this; connections that are open are reset, so that all meet it."""
+        """Apply faults from now on, and reset open connections, so that all meet them."""
         with self._lock:
             self._faults, self.struck = faults, 0
             ends, self._open = self._open, set()
@@ -94,9 +95,9 @@ class FaultProxy:
             _reset(end)
 
     def close(self) -> None:
-        """Reset all connections and listen no more."""
-        with contextlib.suppress(OSError):  # closed before
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes whoever waits in accept
+        """Reset all connections and stop listening."""
+        with contextlib.suppress(OSError):  # already closed
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits in accept
         self._listener.close()
         self.inflict(Faults())
 
@@ -173,17 +174,17 @@ class FaultProxy:
             self._note(client.recv(_PIECE))
             client.sendall("\r\n".join(head).encode() + body[: len(body) - faults.missing])
             if faults.hang:
-                client.settimeout(60)  # for which the client waits in vain
+                client.settimeout(60)  # the client waits in vain meanwhile
             else:
                 client.shutdown(socket.SHUT_WR)
             with contextlib.suppress(TimeoutError):
-                while client.recv(_PIECE):  # a close with unread bytes would reset the answer away
+                while client.recv(_PIECE):  # to close with unread bytes would reset the answer
                     pass
         with self._lock:
             self._open.discard(client)
 
     def _note(self, sent: bytes) -> None:
-        """Remember what was asked for; a request without a body is one piece."""
+        """Record the requested paths; a request without a body arrives in one `recv`."""
         self.asked += [path.decode() for path in re.findall(rb"GET (\S+) HTTP/", sent)]
 
     def _pump(
@@ -218,7 +219,7 @@ class FaultProxy:
 
 
 def _reset(end: socket.socket) -> None:
-    """Close with a reset, as a cut does, and wake whoever waits on it."""
+    """Close with a reset, as a cut does, and wake the threads that wait on the socket."""
     with contextlib.suppress(OSError):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         end.shutdown(socket.SHUT_RDWR)
@@ -228,7 +229,7 @@ def _reset(end: socket.socket) -> None:
 
 @contextmanager
 def fault_proxy(upstream: int) -> Iterator[FaultProxy]:
-    """Run a proxy before a server on a port of loopback."""
+    """Run a proxy in front of a server on a port of loopback."""
     proxy = FaultProxy(upstream)
     try:
         yield proxy

@@ -1,4 +1,4 @@
-"""A Hugging Face Hub on loopback, with datasets in memory: what reading clients ask of it."""
+"""A Hugging Face Hub on loopback with datasets in memory, as far as reading clients need one."""
 
 import hashlib
 import json
@@ -18,17 +18,17 @@ _PATH = re.compile(
 )
 _RANGE = re.compile(r"bytes=(\d+)-(\d+)")
 _PIECE = 2**16
-PAGE = 4  # entries of a listing
+PAGE = 4  # number of entries per page of a listing
 
 
 @dataclass
 class Dataset:
-    """A dataset at one commit after another.
+    """A dataset with a sequence of commits.
 
     Attributes:
-        files: path -> content, by commit; the last is `main`.
-        card: what stands above the text of its README.
-        private, gated: who may read it: those with `token`, or nobody.
+        commits: path -> content, by commit; the last is `main`.
+        card: the metadata above the text of its README.
+        private, gated: True if only clients with `token` may read it, or nobody may.
     """
 
     commits: dict[str, dict[str, bytes]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Dataset:
     gated: bool = False
 
     def commit(self, files: Mapping[str, bytes]) -> str:
-        """Make a commit; returns its name."""
+        """Make a commit and return its name."""
         digest = hashlib.sha1(
             repr((len(self.commits), sorted(files))).encode(), usedforsecurity=False
         )
@@ -47,19 +47,19 @@ class Dataset:
         return digest.hexdigest()
 
     def at(self, revision: str) -> tuple[str, dict[str, bytes]] | None:
-        """Commit and files of a revision."""
+        """Return commit and files of a revision."""
         name = list(self.commits)[-1] if revision == "main" else revision
         return (name, self.commits[name]) if name in self.commits else None
 
 
 class Hub:
-    """The server's datasets, faults and memory.
+    """The server's datasets, faults and counts.
 
     Attributes:
-        token: the only one that it knows.
-        busy: answer so many requests with 429 and `retry_after`.
-        cut: end the first answers after so many bytes, one cut each.
-        flip: damage one byte of every file.
+        token: the only token that it accepts.
+        busy: number of requests to answer with 429 and `retry_after`.
+        cuts: numbers of bytes after which the first answers end, one cut each.
+        flip: True to damage one byte of every file.
     """
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.close_connection = True
         for position in range(start, end, _PIECE):
             piece = data[position : min(position + _PIECE, end)]
-            with hub.lock:  # before it is sent: who has all of it may look at once
+            with hub.lock:  # before sending: a client that has all of it may look at once
                 hub.sent[path] += len(piece)
             self.wfile.write(piece)
 
@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Print nothing."""
 
 
 def _entry(path: str, data: bytes) -> dict[str, Any]:
@@ -219,7 +219,7 @@ def _entry(path: str, data: bytes) -> dict[str, Any]:
 
 @contextmanager
 def hub_server() -> Iterator[Hub]:
-    """Run a Hub; its datasets are added by whoever uses it."""
+    """Run a Hub; its user adds the datasets."""
     hub = Hub()
     handler = type("Handler", (_Handler,), {"hub": hub})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:

@@ -1,4 +1,4 @@
-"""Hosts that see other disks than this machine does: mount namespaces. Only for root."""
+"""Hosts that see other disks than this machine, by mount namespaces; these need root."""
 
 import shutil
 import subprocess
@@ -11,12 +11,12 @@ CAN_HIDE = (
 
 
 def hiding(folder: Path) -> tuple[str, ...]:
-    """The command below which a host sees another disk in place of a folder."""
+    """Return the command prefix under which a host sees another disk in place of a folder."""
     return _below(f"mount -t tmpfs none {folder}")
 
 
 def read_only_but(*folders: Path) -> tuple[str, ...]:
-    """The command below which a host can write into these folders alone."""
+    """Return the command prefix under which a host can write into these folders only."""
     keep = " && ".join(f"mount --bind {folder} {folder}" for folder in folders)
     return _below(f"{keep} && mount -o remount,bind,ro /")
 

@@ -1,4 +1,4 @@
-"""A web server of this process that answers as a test says."""
+"""A web server in this process that answers as a test says."""
 
 import socket
 import threading
@@ -11,11 +11,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Answer:
-    """What is answered to a request.
+    """The answer to a request.
 
     Attributes:
-        missing: bytes at the end of `body` that never come; then the connection is closed.
-        silent: it stays open instead.
+        missing: number of bytes at the end of `body` that never come; then the connection closes.
+        silent: True to keep the connection open instead.
     """
 
     status: int = 200
@@ -31,7 +31,7 @@ PAGE = Answer(
 
 
 class Scripted(ThreadingHTTPServer):
-    """Asks `answer` with method, path and headers of each request; counts them and connections."""
+    """Calls `answer` with method, path and headers of each request; counts connections."""
 
     daemon_threads = True
 
@@ -39,7 +39,7 @@ class Scripted(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answer = answer
         self.asked: list[tuple[str, str]] = []
-        self.bodies: list[bytes] = []  # of those requests that have one
+        self.bodies: list[bytes] = []  # of the requests that have one
         self.connections = 0
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -49,7 +49,7 @@ class Scripted(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL of the server."""
         return f"http://127.0.0.1:{self.server_port}"
 
 
@@ -76,12 +76,12 @@ class _Handler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _serve  # noqa: N815
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager
 def scripted(answer: Callable[[str, str, Mapping[str, str]], Answer]) -> Iterator[Scripted]:
-    """Run it for a while."""
+    """Run a server that answers with `answer`."""
     server = Scripted(answer)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()

@@ -1,7 +1,7 @@
-"""What all processes of a test run share: servers, and folders. Whoever asks first makes it.
+"""The servers and folders that all processes of a test run share; the first to need one makes it.
 
-The process that the user started, pytest-xdist's controller where there are several, makes the
-folder in which all of it lies; it ends the servers and removes the folder when the run is over.
+The process that the user started, which is pytest-xdist's controller if there are several, makes
+the folder for all of them. It ends the servers and removes the folder when the run is over.
 """
 
 import fcntl
@@ -29,17 +29,17 @@ def begin() -> Path:
 
 
 def root() -> Path:
-    """The folder of this run."""
+    """Return the folder of this run."""
     return Path(os.environ[VARIABLE])
 
 
 def server(name: str, start: Callable[[Path], tuple[str, int]]) -> str:
-    """The address of a server, which is started unless another process did.
+    """Return the address of a server; start it unless another process did.
 
     Args:
-        name: of it.
-        start: given a folder for its files, starts it in a session of its own; returns its address
-            and its process id.
+        name: the name of the server.
+        start: a function that gets a folder for the server's files, starts it in a session of its
+            own, and returns its address and its process id.
     """
 
     def begin(home: Path) -> None:
@@ -52,7 +52,7 @@ def server(name: str, start: Callable[[Path], tuple[str, int]]) -> str:
 
 
 def folder(name: str, make: Callable[[Path], object]) -> Path:
-    """A folder that `make` has filled, in this process or another."""
+    """Return a folder that `make` has filled, in this process or another."""
     made = root() / name
     done = made.with_name(f"{name}.done")
     with made.with_name(f"{name}.lock").open("w") as lock:
@@ -65,7 +65,7 @@ def folder(name: str, make: Callable[[Path], object]) -> Path:
 
 
 def end(made: Path) -> None:
-    """End all servers, and remove what they left."""
+    """End all servers, and remove their files."""
     os.environ.pop(VARIABLE)
     for state in made.glob(f"*{_SERVER}"):
         with suppress(psutil.NoSuchProcess):

@@ -1,4 +1,4 @@
-"""Processes that are forked from a warm one: children of this process, and programs of shells."""
+"""Processes forked from a warm one: children of this process, and programs for shells."""
 
 import os
 import socket
@@ -12,14 +12,14 @@ from typing import IO
 from tests.servers import shared
 from tests.warm.nursery import Forked, Nursery
 
-PROGRAMS = {"shardmill": "flows.cli", "prefect": "prefect"}  # by name, the module that is run
-WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to look whether a failure is the fork's
+PROGRAMS = {"shardmill": "flows.cli", "prefect": "prefect"}  # program -> the module that it runs
+WARM = os.environ.get("SHARDMILL_TESTS_COLD") != "1"  # to see if a failure comes from forking
 _STARTED: list["subprocess.Popen[bytes]"] = []  # Python complains of processes that nobody holds
 
 
 @cache
 def _nursery() -> Nursery:
-    """The warm process of this process, started by the first command."""
+    """Return the warm process of this process; the first command starts it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -32,7 +32,7 @@ def _nursery() -> Nursery:
             pass_fds=descriptors,
             env={
                 **kept,
-                "OPENBLAS_NUM_THREADS": "1",  # of its threads, a fork has none
+                "OPENBLAS_NUM_THREADS": "1",  # a fork would lack its threads
                 "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             },
         )
@@ -45,7 +45,7 @@ def _address() -> Path:
 
 
 def warm_programs() -> Path:
-    """A folder of programs that are as those of the same names in `PATH`, but for their start."""
+    """Return a folder of programs that are like those in `PATH` but start faster."""
     if not WARM:
         return Path(sys.executable).parent
     folder = shared.root() / f"programs.{os.getpid()}"
@@ -86,11 +86,11 @@ def start_module(
         module: the module to run.
         arguments: the arguments of the module.
         env: the whole environment of the process.
-        warm: true for a fork of the warm process.
-        new_session: true for a session, and so a process group, of its own.
+        warm: True for a fork of the warm process.
+        new_session: True for its own session, and so its own process group.
         folder: the working folder; by default that of this process.
-        log: the file for its output; without one, that goes into pipes.
-        prefix: the command below which it starts by itself, such as one that enters a namespace.
+        log: the file for its output; without one, the output goes into pipes.
+        prefix: a command that runs it as a new process, such as one that enters a namespace.
     """
     warm = warm and not prefix
     started: type[subprocess.Popen[str]] = WarmCommand if warm else subprocess.Popen  # type: ignore

@@ -1,8 +1,8 @@
-"""The flow runs of a Prefect worker as forks, where the worker is one.
+"""The flow runs of a Prefect worker as forks, if the worker is one itself.
 
-Prefect's worker starts two programs for each run, the second in the process of the first, and each
-imports Prefect: what prepares the run, and its engine. Here both are forks of the worker's nursery,
-with session, streams, folder and environment as the worker chose them.
+For each run, Prefect's worker starts two programs, each of which imports Prefect: one that prepares
+the run, and then in the same process the engine. Here both are forks of the worker's nursery, with
+the session, streams, folder and environment that the worker chose.
 """
 
 import asyncio.unix_events
@@ -23,9 +23,9 @@ PREPARATION, ENGINE = "prefect.runner._workspace_supervisor", "prefect.engine"
 
 
 def fork_flow_runs() -> None:
-    """Have flow runs that this process starts be forks, and their worker processes.
+    """Make the flow runs that this process starts, and their worker processes, forks.
 
-    It has no thread yet, nor Prefect.
+    Call this before the process has a thread or has imported Prefect.
     """
     _ForkedRun.nursery = Nursery.forked(_be_run)
     vars(asyncio.unix_events)["subprocess"] = SimpleNamespace(
@@ -38,7 +38,7 @@ class _ForkedRun(Forked):
 
     @staticmethod
     def is_ours(words: Sequence[str]) -> bool:
-        """Whether a command is of a flow run."""
+        """Return whether a command is a flow run's."""
         return words[:2] == [sys.executable, "-m"] and words[2] in {PREPARATION, ENGINE}
 
 
@@ -55,7 +55,7 @@ def _be_run(request: dict[str, Any]) -> NoReturn:
 def _prepared(
     words: list[str], folder: str, environment: dict[str, str]
 ) -> tuple[list[str], str, dict[str, str]]:
-    """Have a child prepare a run, and tell the program that it would go on as."""
+    """Have a child prepare a run, and return the program as which it would go on."""
     told, tell = os.pipe()
     child = os.fork()
     if not child:
@@ -72,14 +72,14 @@ def _prepared(
     with os.fdopen(told) as answer:
         message = answer.read()
     _, status = os.waitpid(child, 0)
-    if not message:  # it could not be prepared, and the child has said why
+    if not message:  # the preparation failed, and the child has said why
         os._exit(abs(os.waitstatus_to_exitcode(status)))
     prepared: tuple[list[str], str, dict[str, str]] = tuple(json.loads(message))
     return prepared
 
 
 def _become(words: list[str], folder: str, environment: dict[str, str]) -> NoReturn:
-    """Go on as `python -m MODULE ARGUMENTS...`, or by a new start as another program."""
+    """Go on as `python -m MODULE ARGUMENTS...`, or start another program anew."""
     os.chdir(folder)
     if not _ForkedRun.is_ours(words):
         os.execvpe(words[0], words, environment)  # noqa: S606

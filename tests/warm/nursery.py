@@ -1,6 +1,6 @@
-"""Children of a process that are forks, though it has threads: of its nursery, forked before.
+"""Forks for a process with threads: its nursery, forked before it had any, makes them.
 
-What a nursery forks is a child of the process that asked for it, as if that had started it anew.
+A process that a nursery forks is a child of the requesting process, as if that had started it.
 """
 
 import ctypes
@@ -14,16 +14,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
-NURSERY = "nursery"  # the name of such a process, for whoever counts those of a host
+NURSERY = "nursery"  # the name of such a process, to tell it from a host's others
 MESSAGE_BYTES = 2**18
-_SET_CHILD_SUBREAPER = 36  # of `prctl`: orphans below this process become children of it
+_SET_CHILD_SUBREAPER = 36  # of `prctl`: orphans below this process become its children
 
 
 class Nursery:
-    """A child of this process that forks for it; it ends with this one.
+    """A child of this process that forks for it; the child ends with this process.
 
     Args:
-        control: the socket at whose other end it serves.
+        control: this process's end of the socket on which the nursery serves.
     """
 
     def __init__(self, control: socket.socket) -> None:
@@ -33,7 +33,7 @@ class Nursery:
 
     @classmethod
     def forked(cls, be: Callable[[dict[str, Any]], NoReturn]) -> Self:
-        """One that is a fork of this process, which has no thread yet."""
+        """Return a nursery that is a fork of this process, which has no thread yet."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if not os.fork():
             ours.close()
@@ -42,11 +42,11 @@ class Nursery:
         return cls(ours)
 
     def fork(self, request: dict[str, Any], streams: Sequence[int]) -> int:
-        """Have a request done by a new child of this process; its pid.
+        """Have a new child of this process do a request, and return the child's pid.
 
         Args:
-            request: as JSON has it.
-            streams: its standard streams, -1 for one of this process; then what it keeps open.
+            request: a value for JSON.
+            streams: its standard streams, -1 for one of this process; then what to keep open.
         """
         given = [number if stream == -1 else stream for number, stream in enumerate(streams)]
         with self._lock:
@@ -65,21 +65,21 @@ class Nursery:
 
 
 class Forked(subprocess.Popen[bytes]):
-    """Programs of this process as children that its nursery forks; others start as ever.
+    """Programs of this process as children that its nursery forks; others start as usual.
 
-    `be` of the nursery gets the words of the command, its folder and environment, and whether it
-    has a session of its own.
+    The function `be` of the nursery gets the words of the command, its folder and environment, and
+    whether it has its own session.
     """
 
     nursery: Nursery
 
     @staticmethod
     def is_ours(words: Sequence[str]) -> bool:
-        """Whether a command is one that the nursery forks."""
+        """Return whether a command is one that the nursery forks."""
         return True
 
     def _execute_child(self, *arguments: Any) -> None:
-        """What `Popen` calls with the ends of its pipes among others; see CPython's source."""
+        """Fork instead of starting anew; `Popen` calls this (see CPython's source)."""
         request = {
             "words": list(map(str, arguments[0])),
             "folder": os.fspath(arguments[5] or Path.cwd()),
@@ -98,7 +98,7 @@ class Forked(subprocess.Popen[bytes]):
 def serve(control: socket.socket, be: Callable[[dict[str, Any]], NoReturn]) -> NoReturn:
     """Fork for each request; `be` does it in the child, whose standard streams are set.
 
-    A process in between forks and ends, so that the child is an orphan, which whoever asked adopts.
+    A process in between forks and ends: the child is then an orphan, which the requester adopts.
     """
     comm = Path("/proc/self/comm")
     name = comm.read_text()

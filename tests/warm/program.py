@@ -1,6 +1,6 @@
-"""What a program of `warm_programs` does: asks the warm process for a fork that is this program.
+"""A program of `warm_programs`: it asks the warm process for a fork that does its work.
 
-It is copied into the program, which sets `MODULE` and `ADDRESS`; its start takes no time.
+This text is copied into the program, which sets `MODULE` and `ADDRESS`; it starts fast.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> None:
-    """Have the module run with this process's streams, and end as it does."""
+    """Run the module with this process's streams, and end as it does."""
     request = {
         "words": [sys.executable, "-P", "-m", MODULE, *sys.argv[1:]],
         "environment": dict(os.environ),

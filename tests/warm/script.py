@@ -1,4 +1,4 @@
-"""`python -m tests.warm.script PATH ARGUMENTS...`: what `python PATH ARGUMENTS...` does."""
+"""`python -m tests.warm.script PATH ARGUMENTS...` does what `python PATH ARGUMENTS...` does."""
 
 import runpy
 import sys

@@ -1,9 +1,9 @@
-"""The process that forks for each command. It has a single thread, so that forks are safe.
+"""The process that forks for each command. It has a single thread, so forks are safe.
 
-A child goes on as `python -P -m MODULE` does, with environment, folder, session and signals of its
-own. It imports anew what of Shardmill stands on Prefect; the rest, which does nothing when it is
-imported, and the packages that Shardmill uses are imported already. Prefect keeps settings of its
-environment: they are read again when a command first imports it.
+A child goes on as `python -P -m MODULE` does, with its own environment, folder, session and
+signals. It imports again the modules of Shardmill that use Prefect. The other modules, whose import
+has no effects, and the packages that Shardmill uses are already imported. Prefect keeps settings
+from its environment: they are read again when a command first imports Prefect.
 """
 
 import ctypes
@@ -34,7 +34,7 @@ COMMANDS = "flows.cli"
 _SET_PARENT_DEATH_SIGNAL = 1  # of `prctl`
 KEPT = ("streaming_ext", "tasks.core")
 NOT_IMPORTED = "flows.executors.dask"  # its library starts threads, and few commands need it
-IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported on
+IMPORTED = (  # by Prefect, workers and others, when a flow runs and reports
     "awkward",
     "fastapi.encoders",
     "gigatoken",
@@ -44,7 +44,7 @@ IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported
     "prefect.events.worker",
     "prefect.flow_engine",
     "prefect.logging.handlers",
-    "prefect.server.api.server",  # what it takes from its environment now is how often it cleans up
+    "prefect.server.api.server",  # its environment now sets only how often it cleans up
     "prefect.task_engine",
     "prefect.task_runners",
     "s3transfer.manager",
@@ -55,7 +55,7 @@ IMPORTED = (  # by Prefect, workers and others, when a flow runs and is reported
 
 
 class PrefectAgain(MetaPathFinder, Loader):
-    """Makes Prefect, imported already, look at its environment when it is imported again."""
+    """Makes Prefect, which is already imported, read its environment when it is imported again."""
 
     def __init__(self) -> None:
         self._modules = {name: sys.modules.pop(name) for name in _loaded("prefect")}
@@ -65,22 +65,22 @@ class PrefectAgain(MetaPathFinder, Loader):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """This loader for `prefect` itself; all below it comes with it."""
+        """Return this loader for `prefect` itself; its submodules come with it."""
         return ModuleSpec(name, self, is_package=True) if name == "prefect" else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        """The module as it is."""
+        """Return the module that is already loaded."""
         return self._modules["prefect"]
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do again what Prefect does with its environment."""
+        """Repeat what Prefect does with its environment."""
         sys.modules.update(self._modules)
         module.__spec__ = self._spec
         from prefect import context
         from prefect.logging import configuration
 
         context.refresh_global_settings_context()
-        if _logging_settings() != self._logging:  # a quarter of a second
+        if _logging_settings() != self._logging:  # takes a quarter of a second
             configuration.PROCESS_LOGGING_CONFIG.clear()
             configuration.setup_logging()
 
@@ -93,13 +93,13 @@ def _logging_settings() -> dict[str, str]:
 def main() -> None:
     """Serve on the socket whose descriptor is the first argument, until the other end is closed.
 
-    The second is the descriptor of one at which programs ask, each on a connection of its own.
+    The second argument is the descriptor of a listener, to which each program makes a connection.
     """
     control, listener = (socket.socket(fileno=int(number)) for number in sys.argv[1:])
     set_environment()
     for module in (*_modules_of("flows"), *IMPORTED):
         importlib.import_module(module)
-    # What botocore knows of S3 is read now, and not by each command.
+    # botocore's data on S3 is read once here, instead of by each command.
     S3("bucket", 30.0, {"client_kwargs": {"region_name": "us-east-1"}})
     sys.meta_path.insert(0, PrefectAgain())
     for name in (*_loaded("flows"), *_loaded("tasks")):
@@ -125,7 +125,7 @@ def _loaded(package: str) -> list[str]:
 
 
 def _serve_programs(listener: socket.socket) -> NoReturn:
-    """Fork for each program that asks, and say how it ended; end with the process before."""
+    """Fork for each program that asks, and report how it ended; end with the parent process."""
     ctypes.CDLL(None).prctl(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody collects those that wait
     while True:
@@ -148,14 +148,14 @@ def _serve_programs(listener: socket.socket) -> NoReturn:
 
 
 def _be_command(request: dict[str, Any]) -> NoReturn:
-    """Run the module, what it starts being forks too."""
+    """Run the module; processes that it starts are forks too."""
     if request["new_session"]:
         os.setsid()
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
     tempfile.tempdir = None
-    del sys.path[0]  # as `python -P`
+    del sys.path[0]  # as `python -P` does
     _, _, _, module, *arguments = request["words"]
     sys.argv = [module, *arguments]
     if os.environ.get("PYTHONFAULTHANDLER"):

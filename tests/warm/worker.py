@@ -1,6 +1,6 @@
-"""Child processes of a command as forks, which have loaded what these load.
+"""Child processes of a command as forks that have already imported their modules.
 
-They read jobs, answer, and end as those that were started anew do, and are children of the command.
+They read jobs, answer and end like new processes, and are children of the command.
 """
 
 import os
@@ -15,13 +15,13 @@ from tests.warm.nursery import Forked, Nursery
 
 
 def fork_children() -> None:
-    """Have own modules that this process starts be forks; it has no thread yet."""
+    """Make the processes for own modules forks; call this before the process has a thread."""
     _ForkedModule.nursery = Nursery.forked(_be_module)
     vars(own_module)["subprocess"] = SimpleNamespace(Popen=_ForkedModule)
 
 
 class _ForkedModule(Forked):
-    """A module of ours, forked from this process's nursery."""
+    """A module of Shardmill, forked from this process's nursery."""
 
 
 def _be_module(request: dict[str, Any]) -> NoReturn:
@@ -31,6 +31,6 @@ def _be_module(request: dict[str, Any]) -> NoReturn:
     os.environ.update(request["environment"])
     _, _, _, module, *rest = request["words"]
     sys.argv = [module, *rest]
-    Path("/proc/self/comm").write_text(module.rpartition(".")[2])  # as others find it
+    Path("/proc/self/comm").write_text(module.rpartition(".")[2])  # the name by which tests find it
     runpy.run_module(module, run_name="__main__", alter_sys=True)
     sys.exit()

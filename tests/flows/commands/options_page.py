@@ -15,7 +15,7 @@ In files of `--config`, names may be written with `_`. Exit codes: 0 all is well
 a dataset is not sound; 2 wrong usage; 129 the terminal closed; 130 stopped by Ctrl+C; 143 stopped
 by SIGTERM, or cancelled in Prefect.
 """
-_OF_THE_HOST = "--workers"  # the number of its cores
+_OF_THE_HOST = "--workers"  # its default is the number of the machine's cores
 _TYPES = {
     "bool": "flag",
     "ByteSize": "size",
@@ -29,7 +29,7 @@ _TYPES = {
 
 
 def reference() -> str:
-    """The page: of each command its examples, and the options of each group."""
+    """Return the page: the examples of each command, and the options of each group."""
     from flows.commands.app import app
 
     pages = [_HEAD]

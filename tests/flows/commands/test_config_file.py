@@ -1,4 +1,4 @@
-"""`--config`: options from a file, and what is wrong with one, told with its name."""
+"""`--config`: options from a file; an error message names the file."""
 
 import re
 from pathlib import Path
@@ -60,7 +60,7 @@ BELOW = "shard:\n  sources: [/nonexistent/below]\nplan:\n  hosts: 4\n"
     ("text", "given", "taken"),
     [
         (COMPLETE, (), "top"),
-        (f"{COMPLETE}keep_columns:\ntext_column: null\n", (), "top"),  # these have their default
+        (f"{COMPLETE}keep_columns:\ntext_column: null\n", (), "top"),  # `null` means the default
         (COMPLETE + BELOW, (), "below"),
         (COMPLETE + BELOW, ("/nonexistent/given",), "given"),
         ("", ("/nonexistent/given", "--output", "b", "--tokenizer", "c"), "given"),
@@ -69,7 +69,7 @@ BELOW = "shard:\n  sources: [/nonexistent/below]\nplan:\n  hosts: 4\n"
 def test_what_is_given_nearest_to_the_command_goes_first(
     shardmill, file, text, given, taken
 ) -> None:
-    """The command line, then options below the command's name, then those for all commands."""
+    """The command line counts first, then options below the command's name, then those for all."""
     file.write_text(text)
     ended = refused(shardmill("shard", *given, "--config", file, "--dry-run"))
     assert re.findall(r"/nonexistent/(\w+): no such file", ended.stderr) == [taken]

@@ -1,4 +1,4 @@
-"""Wrong usage in plain words, help, and docs/reference/options.md."""
+"""Plain messages for wrong usage, the help, and docs/reference/options.md."""
 
 import re
 import shlex
@@ -123,7 +123,7 @@ def test_an_argument_too_many_is_no_option(shardmill, words, one_too_many) -> No
 
 @pytest.mark.parametrize("command", [name for name in app if not name.startswith("-")])
 class TestHelp:
-    """Of each command."""
+    """The help of each command."""
 
     def test_each_option_is_listed_once_and_no_default_is_empty(self, shardmill, command) -> None:
         said = shardmill(command, "--help").stdout

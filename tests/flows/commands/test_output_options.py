@@ -108,7 +108,7 @@ def test_a_warning_is_reported_once(
     options,
     printed,
 ) -> None:
-    """Of what lies beside the shards of a whole dataset and was lost."""
+    """The warning is about a file beside the shards of a complete dataset that was lost."""
     output = tmp_path / "out"
     shutil.copytree(dataset, output)
     (output / "train/index.json").unlink()

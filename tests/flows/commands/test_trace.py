@@ -1,4 +1,4 @@
-"""`shardmill trace`: some steps at once, and as a table."""
+"""`shardmill trace`: several steps at once, a table, and the plan."""
 
 import inspect
 import random
@@ -89,12 +89,12 @@ PLAN = {"global_batch": "0:4 200:8", "sequence_length": "0:4 200:8", "ranks": 2}
 
 
 def rows_of(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
-    """The words of each line that was printed."""
+    """Return the words of each printed line."""
     return [line.split() for line in capsys.readouterr().out.splitlines()]
 
 
 def fractions_of(rows: list[list[str]]) -> list[float]:
-    """In percent, the fraction of the first stream by row of a plan."""
+    """Return the first stream's fraction in percent, by row of a plan."""
     return [float(row[-1].rstrip("%")) for row in rows[1:-1]]
 
 
@@ -128,7 +128,7 @@ def test_a_mixture_s_plan_and_picture(root, tmp_path, capsys) -> None:
 
 
 def test_an_older_generation(root, tmp_path, vocabulary, capsys) -> None:
-    """Of a dataset that was extended, the steps that training on the older one had."""
+    """The steps of an extended dataset's older generation are those that training on it had."""
     texts = [f"Text {number} of what was there first." for number in range(80)]
     old = build_dataset(
         tmp_path / "old",
@@ -162,8 +162,8 @@ def parameters(of: object) -> set[str]:
     return {*inspect.signature(of).parameters} - {"self", "stock"}
 
 
-# What decides not which documents a step holds: where the data lie and how they are read, what a
-# batch holds beside them, and the rank that asks.
+# Arguments that do not decide which documents a step holds: where the data lies and how it is
+# read, what else a batch holds, and the rank of the caller.
 NO_ORDER = {
     "streams",
     "remote",
@@ -187,7 +187,7 @@ NO_ORDER = {
     "cp_size",
     "cp_layout",
     "node_local",
-    "proportion_by",  # streams of `where` and `proportion`
+    "proportion_by",  # for streams of `where` and `proportion`
     "proportions",
 }
 NO_ORDER_OF_A_STREAM = {"remote", "local", "split", "domain"}
@@ -222,12 +222,12 @@ def test_settings_given_or_left_out_are_those_of_the_reader(root, tmp_path, seed
         local=root, **settings, extras=["sequence_ids"], dp_rank=1, dp_world_size=2
     )
     loader = StreamingTokenLoader(data)
-    for _ in range(2):  # sequences of padding alone hold no document
+    for _ in range(2):  # sequences of nothing but padding hold no document
         steps = [
             batch["sequence_ids"][(batch["tokens"] != data.eot_id).any(1)].tolist()
             for batch in loader
         ]
-    last = len(loader) - 1 if data.drop_last else len(loader) - 2  # the last may be filled up
+    last = len(loader) - 1 if data.drop_last else len(loader) - 2  # the last step may be filled up
     path, words = tmp_path / "documents.parquet", []
     for name, value in settings.items():
         option = option_name(name)

@@ -1,4 +1,4 @@
-"""`shardmill trace` as a function, with its options as they are on the command line."""
+"""`shardmill trace` as a function with the options of the command line."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a run shows in Prefect, with a real server and a real browser."""
+"""A run's pages in Prefect, with a real server and a real browser."""
 
 import json
 import platform
@@ -23,10 +23,10 @@ GOOD_FILES = 6
 
 @dataclass(frozen=True)
 class Watched:
-    """A run that was looked at while it went on.
+    """A run that the test looked at while it was going on.
 
     Attributes:
-        live: its artifacts when there was a table of parts for the first time.
+        live: the artifacts of the run when the table of parts first existed.
     """
 
     api: str
@@ -36,13 +36,13 @@ class Watched:
     ended: "subprocess.CompletedProcess[str]"
 
     def now(self) -> dict[str, Any]:
-        """The flow run as the server has it."""
+        """Return the flow run as the server has it."""
         return dict(ask("GET", f"{self.api}/flow_runs/{self.run}"))
 
 
 @pytest.fixture(scope="module")
 def watched(served, tmp_path_factory) -> Watched:
-    """A run that stands still while it is looked at; one of its files is no Parquet file."""
+    """A run that stands still while the test looks at it; one of its files is no Parquet file."""
     sources = tmp_path_factory.mktemp("watched_sources")
     for number in range(GOOD_FILES // 2):
         write_parquet_files(sources / f"dump-{number}", 2, 500, seed=number)
@@ -88,7 +88,7 @@ class TestWhileItRuns:
         progress = watched.live["shard-progress"]
         assert 0 < progress["data"] < 100
         printed = rf"/{GOOD_FILES + 1} parts, \S+ left, .* tokens, .* MB/s, at \d\d:\d\d UTC$"
-        assert re.search(printed, progress["description"])  # true where it is killed now
+        assert re.search(printed, progress["description"])  # true even if the run is killed now
 
     def test_files_and_hosts(self, watched) -> None:
         rows = json.loads(watched.live["shard-parts"]["data"])

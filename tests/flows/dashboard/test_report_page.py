@@ -1,4 +1,4 @@
-"""The report for people: well-formed, safe against every name, whatever there is to show."""
+"""The report for people is well-formed and safe against every name, whatever it shows."""
 
 import base64
 import re
@@ -35,7 +35,7 @@ def page(*parts: PartTimes, lengths: bool = True, **changes: Any) -> ReportPage:
 
 
 def svgs(markdown: str) -> list[str]:
-    """The pictures in Markdown."""
+    """Return the pictures in a Markdown text."""
     found = re.findall(r"\(data:image/svg\+xml;base64,([^)]+)\)", markdown)
     return [base64.b64decode(data).decode() for data in found]
 
@@ -70,7 +70,7 @@ def many(count: int, **changes: Any) -> list[PartTimes]:
 
 class TestCharts:
     def test_letters_can_be_read_on_a_narrow_page(self) -> None:
-        """Of 400 pixels, of which 32 are the page's margins."""
+        """The page is 400 pixels wide, of which 32 are its margins."""
         for chart in draw_charts(
             make_figures(report(*many(12)), (), make_spec(), Lengths())
         ).values():
@@ -85,7 +85,7 @@ class TestCharts:
         for svg in pictures:
             root = ElementTree.fromstring(svg)  # noqa: S314  (our own)
             assert root.tag == "{http://www.w3.org/2000/svg}svg"
-            assert "width" not in root.attrib  # it takes the room that there is
+            assert "width" not in root.attrib  # it takes all the room
             assert MUTED in svg
             assert "#ffffff" not in svg
             assert "#000000" not in svg
@@ -189,7 +189,7 @@ class TestPage:
         assert len(html) < 60_000
 
     def test_a_sample_of_lengths_is_called_one(self) -> None:
-        """All documents of a shuffled run are none, whatever parts they were put into."""
+        """A shuffled run counts all documents, whatever parts they go to: that is no sample."""
         counted = Lengths()
         counted.add(np.full(160, 7))
         made = make_figures(report(*many(16), merged=tuple(many(3))), (), make_spec(), counted)

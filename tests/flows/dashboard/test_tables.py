@@ -1,4 +1,4 @@
-"""The tables of a running run: bounded, each file once, nothing in them that a page acts on."""
+"""The tables of a running run: bounded, each file once, and nothing that a page would act on."""
 
 import time
 

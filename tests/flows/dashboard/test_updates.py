@@ -1,4 +1,4 @@
-"""The thread behind the dashboard: seldom, only what is new, harmless where the server is ill."""
+"""The dashboard's thread updates rarely, sends only changes, and survives a failing server."""
 
 import logging
 import sys
@@ -28,7 +28,7 @@ KEYS = {"shard-progress", "shard-parts", "shard-hosts"}
 
 
 class ARun:
-    """A flow run on a real server that does nothing, behind a proxy."""
+    """A flow run that does nothing, on a real server behind a proxy."""
 
     def __init__(self, api: str, proxy: FaultProxy) -> None:
         self.api = api
@@ -40,7 +40,7 @@ class ARun:
         self.id = run.id
 
     def artifacts(self) -> dict[str, dict[str, Any]]:
-        """Its artifacts by key."""
+        """Return the artifacts of the run by key."""
         only = {"id": {"any_": [str(self.id)]}}
         found = ask("POST", f"{self.api}/artifacts/filter", flow_runs=only)
         return {artifact["key"]: artifact for artifact in found}
@@ -60,7 +60,7 @@ def run(api_url) -> Iterator[ARun]:
 def kept(
     run: ARun, progress: RunProgress, monkeypatch: pytest.MonkeyPatch, *, first: float
 ) -> Iterator[None]:
-    """The thread's work, in a thread, with short waits."""
+    """Run the dashboard's work in a thread, with short pauses."""
     monkeypatch.setattr(module, "FIRST_SECONDS", first)
     monkeypatch.setattr(module, "UPDATE_SECONDS", 0.05)
     updates = Updates(progress, run.id, logging.getLogger("test_dashboard_updates"))
@@ -82,7 +82,7 @@ def kept(
 def started() -> RunProgress:
     progress = RunProgress()
     progress.begin(parts=2, source_bytes=200)
-    progress.end("sharded")  # the clock stands still: nothing changes by itself
+    progress.end("sharded")  # the clock stands still, so nothing changes by itself
     progress.finish(part_times(0, host="here"), source_bytes=0)
     return progress
 
@@ -100,8 +100,8 @@ def test_only_what_is_new_is_sent(run, monkeypatch) -> None:
     with kept(run, progress, monkeypatch, first=0.0):
         wait_for(lambda: run.artifacts().keys() == KEYS)
         before = run.artifacts()
-        time.sleep(0.5)  # many times nothing new
-        assert run.artifacts() == before  # with the times of their last change
+        time.sleep(0.5)  # many updates without news
+        assert run.artifacts() == before  # the times of the last change are part of it
         progress.finish(part_times(1, host="here"), source_bytes=0)
         wait_for(lambda: run.artifacts()["shard-parts"]["description"].endswith("2 done"))
     after = run.artifacts()

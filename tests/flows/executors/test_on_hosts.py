@@ -1,4 +1,4 @@
-"""When an attempt at a partition counts as lost, when another one is worth it, what people see."""
+"""When an attempt at a partition counts as lost or is repeated, and what people see."""
 
 import pytest
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled
@@ -58,7 +58,7 @@ def test_waiting_for_a_worker_is_no_loss() -> None:
     partition = started()
     for now in (0.0, 1e6):
         assert partition.why_lost(Scheduled(), now) is None
-        assert partition.why_lost(None, now) is None  # the server is away
+        assert partition.why_lost(None, now) is None  # the server does not answer
     taken = 1e6
     assert partition.why_lost(Pending(), taken + START_SECONDS) is None
     assert "no sign of life" in str(partition.why_lost(Pending(), taken + START_SECONDS + 1))
@@ -98,7 +98,7 @@ def test_attempts_are_bounded_while_nothing_gets_done() -> None:
         assert partition.may_be_sent_again()
         partition.begin_attempt(0.0)
     hear(partition, PartitionSign(beat=1, host="h", done=(part_times(3),)), 1.0)
-    for _ in range(ATTEMPTS_WITHOUT_GAIN):  # a file was done: the count begins anew
+    for _ in range(ATTEMPTS_WITHOUT_GAIN):  # a file was done, so the count starts again
         assert partition.may_be_sent_again()
         partition.begin_attempt(0.0)
     assert not partition.may_be_sent_again()
@@ -116,7 +116,7 @@ def test_a_host_that_refuses_is_named_and_costs_no_attempt() -> None:
 
 
 def test_a_worker_s_run_needs_an_output_that_outlives_it(monkeypatch) -> None:
-    require_absolute("out")  # a run at home
+    require_absolute("out")  # a run that no worker started
     monkeypatch.setenv("PREFECT__RUNTIME__DEPLOYMENT__ID", "some deployment")
     with pytest.raises(UsageError, match="removed when the run ends"):
         require_absolute("out")

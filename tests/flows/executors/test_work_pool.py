@@ -1,4 +1,4 @@
-"""Deployments that `--executor prefect://` may name, asked of a real server."""
+"""Deployments that `--executor prefect://` may name, on a real server."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -22,7 +22,7 @@ def client(api_url) -> Iterator[SyncPrefectClient]:
 
 
 def deploy(api_url: str, *parameters: str, required: tuple[str, ...] = ()) -> tuple[str, str]:
-    """Make a deployment of a flow with these parameters; returns its name and its URL."""
+    """Make a deployment of a flow with these parameters; return its name and its URL."""
     name = f"flow-{uuid4().hex[:8]}"
     flow = ask("POST", f"{api_url}/flows/", name=name)
     schema: dict[str, Any] = {
@@ -48,7 +48,7 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(api_url, client) -> None
     assert first is not None
     assert found.start("attempt-1", PARAMETERS) == first
     assert found.start("attempt-2", PARAMETERS | {"attempt": 2}) != first
-    # A worker names a run when it begins; until then it waits under this name.
+    # A worker names a run when it starts it; until then, the run waits under this name.
     assert client.read_flow_run(UUID(first)).name == "partition 3 of /out"
 
 

@@ -1,7 +1,7 @@
-"""Commands cold: as a user types them, each process a fresh one.
+"""Cold commands: each process is a fresh one, as when a user types them.
 
-Other tests fork their commands from a process that has imported everything, in another order. That
-order matters to no import: `tests/test_layering.py` finds every circle.
+Other tests fork their commands from a process that has imported everything, in another order. No
+import depends on that order: `tests/test_layering.py` finds every circle.
 """
 
 import sys
@@ -15,7 +15,7 @@ THEIRS = "raise SystemExit('this is not part of shardmill')\n"
 
 
 def test_demo_in_a_folder_with_flows_and_tasks_of_the_users_own(embedded, tmp_path) -> None:
-    """As files and as packages, which `PYTHONPATH` puts first, for all processes of a run."""
+    """`PYTHONPATH` puts the user's files and packages first, for all processes of a run."""
     for name in ("flows.py", "tasks/__init__.py", "streaming_ext.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(THEIRS)

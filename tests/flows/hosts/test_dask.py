@@ -28,10 +28,10 @@ from flows.executors.dask import on_dask  # noqa: E402
 
 
 class DaskCluster:
-    """A scheduler and two workers of one thread each, with a temporary folder of their own."""
+    """A scheduler and two workers of one thread each, with their own temporary folder."""
 
     def __init__(self, env: dict[str, str], folder: Path, stack: ExitStack) -> None:
-        """Start it, with a folder for the log and temporary files; the stack ends it."""
+        """Start the cluster; `folder` holds its log and temporary files, and `stack` ends it."""
         self._env, self._folder, self._stack = env, folder, stack
         self.address = f"127.0.0.1:{free_port()}"
         host, port = self.address.split(":")
@@ -53,7 +53,7 @@ class DaskCluster:
         return process
 
     def frozen(self, run: "subprocess.Popen[str]") -> "subprocess.Popen[str]":
-        """Wait until a worker has processes of a run, and stop these; returns the worker."""
+        """Wait until a worker has processes of a run, stop these, and return the worker."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             for worker in self.workers:
@@ -96,7 +96,7 @@ def test_ctrl_c_then_a_worker_dies(dask, served, dataset, tmp_path) -> None:
 
 @pytest.mark.soak
 def test_shuffled(dask, served, shuffled, tmp_path) -> None:
-    """The workers join each of the two phases; one dies in between, and is not missed."""
+    """The workers join each of the two phases; one dies in between, and the run goes on."""
     output = tmp_path / "out"
     run = served.start(
         *served.shard_arguments(output, executor=f"dask://{dask.address}", **SHUFFLE)

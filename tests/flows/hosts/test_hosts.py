@@ -1,4 +1,4 @@
-"""A run on several hosts: a real server, real workers that take partitions, come, die and go."""
+"""A run on several hosts: a real server, and real workers that take partitions, come and die."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ from tests.servers.prefect.worker import FINAL, ON_HOSTS, PARENTS, Cluster, clus
 
 @pytest.fixture(scope="module")
 def hosts(api_url, served, tmp_path_factory) -> Iterator[Cluster]:
-    """Two hosts; one for the parent runs comes with the first that is not at home."""
+    """Two hosts; the first run whose parent needs a worker starts one for it."""
     folder = tmp_path_factory.mktemp("hosts")
     env = {**served.env, "SHARDMILL_SILENCE": "8"}  # seconds, in place of 20
     with cluster(api_url, env, folder, hosts=("one", "two")) as made:
@@ -33,11 +33,11 @@ def hosts(api_url, served, tmp_path_factory) -> Iterator[Cluster]:
 
 
 class Runs:
-    """Runs of five small files on the hosts, all of them on the same output.
+    """Runs of five small files on the hosts, all on the same output.
 
     Attributes:
-        hosts: that they run on.
-        output: of all of them.
+        hosts: the hosts that the runs use.
+        output: the output of all runs.
     """
 
     def __init__(self, hosts: Cluster, command: CommandLine, output: Path) -> None:
@@ -46,11 +46,11 @@ class Runs:
         self._command = replace(command, env=hosts.env)
 
     def deployed(self) -> str:
-        """Have a worker take one; returns the id of the flow run."""
+        """Have a worker take a run, and return the id of the flow run."""
         return self.hosts.shard(self._command, self.output, partitions=3)
 
     def submitted(self) -> "subprocess.Popen[str]":
-        """`shardmill submit` one."""
+        """Start a run with `shardmill submit`."""
         self.hosts.start_missing("planner", pool=PARENTS)
         config = self._command.shard_config(self.output, executor=ON_HOSTS, partitions=3)
         return self._command.start(
@@ -58,19 +58,19 @@ class Runs:
         )
 
     def at_home(self, partitions: int, **more: object) -> "subprocess.Popen[str]":
-        """`shardmill shard` one: its parent run is that process."""
+        """Start a run with `shardmill shard`; that process holds the parent run."""
         where = {"executor": ON_HOSTS, "partitions": partitions}
         return self._command.start(*self._command.shard_arguments(self.output, **where, **more))
 
     def latest(self) -> str:
-        """The id of the latest flow run."""
+        """Return the id of the latest flow run."""
         return str(runs_named(self.hosts.api, f"shard {self.output}")[0]["id"])
 
     def end(self, work: list[psutil.Process]) -> None:
-        """Wait until the latest one has ended everywhere; nothing is published.
+        """Wait until the latest run has ended everywhere, and check that nothing is published.
 
         Args:
-            work: processes of it that were seen on the hosts.
+            work: the processes of the run that were seen on the hosts.
         """
         assert work
         wait_for(lambda: not [process for process in work if is_alive(process)])
@@ -80,13 +80,13 @@ class Runs:
         assert not (self.output / "manifest.json").exists()
 
     def states(self, run: str) -> set[str]:
-        """Of a run and its partitions."""
+        """Return the states of a run and its partitions."""
         runs = [self.hosts.flow_run(run), *self.hosts.partitions(run)]
         assert len(runs) > 1
         return {one["state_type"] for one in runs}
 
     def assert_tidy(self) -> None:
-        """Nothing of what passed between the hosts is left on the storage; reports may be."""
+        """Check that the storage holds nothing that hosts exchanged; reports may remain."""
         left = [
             path
             for path in (self.output / "runs").iterdir()
@@ -102,9 +102,9 @@ def runs(hosts, served, tmp_path_factory) -> Runs:
 
 @pytest.mark.soak  # on a busy machine a run was seen that had not ended for Prefect after 240 s
 def test_cancelled_in_the_dashboard(hosts, runs) -> None:
-    """Nothing of it is left on any host."""
+    """No host keeps a process of the run."""
     run = runs.deployed()
-    hosts.frozen(2)  # both, so that none gets done; the third partition waits
+    hosts.frozen(2)  # both hosts, so that no partition ends; the third one waits
     work = hosts.work()
     hosts.prefect("flow-run", "cancel", run)
     runs.end(work)
@@ -113,7 +113,7 @@ def test_cancelled_in_the_dashboard(hosts, runs) -> None:
 
 
 def test_a_host_dies(hosts, runs, dataset) -> None:
-    """What it had in hand is sent again."""
+    """The parts that it had in hand are sent again."""
     at_home = runs.at_home(partitions=2)
     (dying, *_) = hosts.frozen()
     hosts.kill(dying)
@@ -121,14 +121,14 @@ def test_a_host_dies(hosts, runs, dataset) -> None:
     ended_as(at_home)
     assert_same_dataset(dataset, runs.output)
     states = [one["state_type"] for one in hosts.partitions(runs.latest())]
-    assert "CRASHED" in states  # the one whose host was killed; it was sent again
+    assert "CRASHED" in states  # the partition of the killed host, which was sent again
     assert states.count("COMPLETED") == len(states) - states.count("CRASHED")
     runs.assert_tidy()
 
 
 @pytest.mark.soak
 class TestMoreStops:
-    """On an output that is not published yet."""
+    """Stops of runs whose output is not published yet."""
 
     @pytest.fixture
     def runs(self, hosts, served, tmp_path) -> Runs:
@@ -168,7 +168,7 @@ class TestMoreStops:
         assert not (runs.output / "manifest.json").exists()
 
         hosts.start_missing("one")
-        at_home = runs.at_home(partitions=2)  # the same again, to the end
+        at_home = runs.at_home(partitions=2)  # the same run again, to its end
         ended_as(at_home)
         assert_same_dataset(dataset, runs.output)
         runs.assert_tidy()

@@ -1,4 +1,4 @@
-"""Each node makes its own partition, and the partitions together are trained on."""
+"""Each node makes its own partition, and training reads the partitions together."""
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 from tests.command_line import refused, succeeded
@@ -24,7 +24,7 @@ def test_two_nodes(served, shardmill, dataset, tmp_path) -> None:
     assert (first.rank, second.rank) == (0, 1)
     assert first.sources == second.sources
 
-    # One node's folder is never taken for another's, nor for the whole.
+    # The folder of one node is taken neither for that of another node nor for the whole dataset.
     for options in ({"nodes": 2, "node_rank": 1}, {}):
         refused(
             shardmill(*served.shard_arguments(outputs[0], **options), "--dry-run"),

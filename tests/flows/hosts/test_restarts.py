@@ -1,4 +1,4 @@
-"""The Prefect server killed amid the work, and started again or not; and its database."""
+"""The Prefect server, or its database, is killed amid the work, and started again or not."""
 
 from collections.abc import Iterator
 
@@ -54,7 +54,7 @@ def test_a_restart_in_the_middle_costs_nothing_and_a_server_that_stays_away_litt
         assert hosts.frozen() == ["one"]
         if database is None:
             server.kill()
-            hosts.thaw()  # the first partition ends while there is no server
+            hosts.thaw()  # the first partition ends while no server runs
             server.start()
         else:
             database.kill()
@@ -65,12 +65,12 @@ def test_a_restart_in_the_middle_costs_nothing_and_a_server_that_stays_away_litt
         assert_same_dataset(dataset, tmp_path / "out")
         assert [one["state_type"] for one in hosts.partitions(run)].count("COMPLETED") >= 1
 
-    # PREFECT_CLIENT_MAX_RETRIES: no 14 s a question to a server that is gone.
+    # PREFECT_CLIENT_MAX_RETRIES: otherwise each request to the dead server takes 14 s.
     command = embedded.where(PREFECT_API_URL=server.url, PREFECT_CLIENT_MAX_RETRIES="0")
     alone = command.start(*command.shard_arguments(tmp_path / "alone"))
     wait_for(lambda: workers_of(alone.pid), alone)
     for worker in workers_of(alone.pid):
-        worker.suspend()  # nothing is done before Prefect knows of the run
+        worker.suspend()  # nothing gets done before Prefect knows of the run
     flow_run(server.url, tmp_path / "alone")
     server.kill()
     for worker in workers_of(alone.pid):

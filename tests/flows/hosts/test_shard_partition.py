@@ -1,4 +1,4 @@
-"""A host that cannot work for a run: the flow of a partition by itself."""
+"""A host that cannot work for a run: the flow of one partition alone."""
 
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -21,7 +21,7 @@ def _become_host(api_url: str) -> None:
 
 
 def work(output: Path) -> str:
-    """Run the flow as a worker does; returns the name of the state that it ends in."""
+    """Run the flow as a worker does, and return the name of its final state."""
     from flows.shard_partition import shard_partition
 
     state = shard_partition(  # type: ignore[call-overload]
@@ -33,10 +33,10 @@ def work(output: Path) -> str:
 def test_a_host_that_sees_another_disk_refuses_and_takes_no_other(api_url, tmp_path) -> None:
     """Prefect knows at once, and the process stays for a while.
 
-    It is one of its own: what ran a flow is not to be forked any more, as DataLoaders do.
+    The process is a new one: a process that ran a flow must not be forked, as DataLoaders do.
     """
     output = tmp_path / "out"
-    (output / ".incoming").mkdir(parents=True)  # a dataset was made there before
+    (output / ".incoming").mkdir(parents=True)  # an earlier dataset left this folder
 
     def runs() -> list[dict[str, Any]]:
         return runs_named(api_url, f"partition 0 of {output}")

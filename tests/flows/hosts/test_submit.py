@@ -1,4 +1,4 @@
-"""`shardmill submit` follows its run: the test plays the worker, on a real server."""
+"""`shardmill submit` follows its run on a real server; the test plays the worker."""
 
 import json
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ EXPORT = {"format": "nanogpt", "dataset": "s3://bucket/x", "output": "s3://bucke
 
 
 class Worker:
-    """What a worker tells the server of a deployment's run."""
+    """Sends the server what a worker reports about a deployment's run."""
 
     def __init__(
         self, api: str, name: str, flow: str = "shard-dataset", config: Mapping[str, object] = SHARD
@@ -41,7 +41,7 @@ class Worker:
         return ask("POST", f"{self.api}/{path}", **body)
 
     def run(self) -> str:
-        """The run that was asked for, once it is there."""
+        """Wait for the requested run and return its id."""
         mine = {"deployments": {"id": {"any_": [self.deployment]}}}
         found: list[str] = []
         wait_for(
@@ -98,7 +98,7 @@ def test_submit_follows_the_run_and_ends_as_shard_does(
 
 
 def test_every_deployment_by_its_name(api_url) -> None:
-    """It need not be of `shard-dataset`; the settings are those of its own flow."""
+    """A deployment may be of another flow; the settings are those of its own flow."""
     words = uuid4().hex[:8]
     export = Worker(api_url, f"export-{words}", "export-dataset", EXPORT)
     for flow in ("shard-dataset", "export-dataset"):

@@ -1,4 +1,4 @@
-"""`shardmill export` as a user runs it: the command, a kill in the middle, object storage."""
+"""`shardmill export` as a user runs it: the command, a kill halfway, object storage."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.tasks.core.exports.exporting import exported, make_dataset
 
 
 def test_the_command_makes_checks_and_describes(served, shardmill, dataset, tmp_path) -> None:
-    """Two processes make the bytes that one makes, whatever the order of the parts."""
+    """Two processes make the same bytes as one, in whatever order the parts come."""
     output = tmp_path / "out"
     words = ("export", "megatron", dataset, "--output", output, "--workers", 2)
     ended = succeeded(served.run(*words, "--verify"))
@@ -33,7 +33,7 @@ def test_the_command_makes_checks_and_describes(served, shardmill, dataset, tmp_
 
 
 def test_a_killed_export_resumes(served, dataset, tmp_path) -> None:
-    """A shard that is a pipe holds the run up, so that it is killed at a known moment."""
+    """A shard that is a pipe holds up the run, so that the kill comes at a known moment."""
     source, output = tmp_path / "source", tmp_path / "out"
     shutil.copytree(dataset, source)
     shard = sorted((source / "train/00003").iterdir())[0]
@@ -42,7 +42,7 @@ def test_a_killed_export_resumes(served, dataset, tmp_path) -> None:
     os.mkfifo(shard)
     words = ("export", "nanogpt", source, "--output", output, "--workers", 1)
     run = served.start(*words)
-    held: list[int] = []  # the pipe, open for writing: whoever reads it waits
+    held: list[int] = []  # the pipe, open for writing: its reader waits
 
     def is_read() -> bool:
         with suppress(OSError):  # nobody reads it yet
@@ -53,7 +53,7 @@ def test_a_killed_export_resumes(served, dataset, tmp_path) -> None:
     os.killpg(run.pid, signal.SIGKILL)
     _, said = run.communicate()
     os.close(held.pop())
-    done = len([*output.glob("export/*.json")])  # parts get the one worker in any order
+    done = len([*output.glob("export/*.json")])  # the one worker takes parts in any order
     assert done < 5, said
     assert not (output / "export.json").exists()
     shard.unlink()
@@ -65,7 +65,7 @@ def test_a_killed_export_resumes(served, dataset, tmp_path) -> None:
 
 @pytest.mark.parametrize("name", ["megatron", "parquet"])
 def test_from_and_to_object_storage(s3, bucket, tmp_path, name) -> None:
-    """A file of many parts is put together on scratch and uploaded last; others at once."""
+    """A file of many parts is assembled on scratch and uploaded last; other files at once."""
     dataset = make_dataset(tmp_path, shard_samples=100).root
     local = exported(dataset, tmp_path / "local", name)
     upload(s3, bucket, "in", dataset)

@@ -1,4 +1,4 @@
-"""The record of a run, put last, beside an output that is complete without it."""
+"""The record of a run is written last, beside an output that is complete without it."""
 
 import logging
 
@@ -9,7 +9,7 @@ from tests.tasks.core.reporting.test_report import make_report
 
 
 def test_a_record_that_finds_no_room_is_a_warning(tmp_path, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(build_flow, "get_run_logger", logging.getLogger)  # there is no run
+    monkeypatch.setattr(build_flow, "get_run_logger", logging.getLogger)  # no flow run is active
     storage = LocalStorage(tmp_path / "out")
     storage.create()
     with full_disk():

@@ -15,7 +15,7 @@ from tests.tasks.core.moving.moved import copied, merged
 
 
 def assert_summarized(said: str, output: Path, *datasets: Path) -> None:
-    """The closing summary of a command that made one dataset of others."""
+    """Check the closing summary of a command that made one dataset from others."""
     manifests = [json.loads((each / "manifest.json").read_text()) for each in datasets]
     splits = [split for manifest in manifests for split in manifest["splits"].values()]
     facts = dict(re.findall(r"^(\w+) +(\S.*)$", said, re.MULTILINE))
@@ -45,7 +45,7 @@ def test_copy_and_merge(served, dataset, tmp_path, shardmill) -> None:
 
 
 def test_object_storage(bucket, tmp_path, rank_path, monkeypatch) -> None:
-    """Disk to store, store to store, a merge that the store makes by itself, and back to disk."""
+    """From disk to store, from store to store, a merge inside the store, and back to disk."""
     texts = [[f"Document {number}." * 40 for number in range(20)]] * 2
     local = build_dataset(tmp_path / "one", texts, tokenizer=str(rank_path), shard_size=2**16)
     one, two, both = (f"s3://{bucket}/{name}" for name in ("one", "two", "both"))

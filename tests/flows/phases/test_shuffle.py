@@ -1,4 +1,4 @@
-"""A run with a shuffle: the same bytes for any number of workers, after kills in either phase."""
+"""A shuffled run gives the same bytes for any number of workers, and after kills in each phase."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def test_killed_in_either_phase(served, shuffled, tmp_path) -> None:
     arguments = served.shard_arguments(output, workers=2, **SHUFFLE)
     phases = ("shuffle/*.json", "parts/*.json")
     done: dict[str, dict[str, int]] = {}
-    for _ in range(TRIES):  # again if the run was faster than a kill
+    for _ in range(TRIES):  # again if the run was faster than the kill
         for folder in phases:
             run = served.start(*arguments)
             wait_for(lambda folder=folder: len(list(output.glob(folder))) > 1, run)

@@ -1,6 +1,6 @@
-"""A program: runs of the flows whose parameters went to Prefect's API directly, as workers do them.
+"""A program that runs flows whose parameters went directly to Prefect's API, as workers do.
 
-Prints, as JSON lines, all that Prefect then holds of each run but for its parameters.
+It prints, as JSON lines, all that Prefect then holds of each run except its parameters.
 """
 
 import json
@@ -23,7 +23,7 @@ from flows.shard_partition import shard_partition
 
 
 def main(requested: list[tuple[str, dict[str, Any]]]) -> None:
-    """Run each flow with its parameters, and print its result."""
+    """Run each flow with its parameters, and print what Prefect holds of it."""
     flows: dict[str, Flow[Any, Any]] = {
         "shard-dataset": shard_dataset,
         "shard-partition": shard_partition,

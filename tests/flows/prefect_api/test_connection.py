@@ -1,4 +1,4 @@
-"""The API that a run talks to: its own behind a proxy, a server that is not there or busy."""
+"""The API that a run uses: its own behind a proxy, a server that does not exist or is busy."""
 
 import os
 import signal

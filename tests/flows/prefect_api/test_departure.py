@@ -7,7 +7,7 @@ import time
 from tests.command_line import PATIENCE_SECONDS
 from tests.servers.scripted import Answer, scripted
 
-# Prefect's threads hold a process like this one: it would wait for an hour.
+# A thread that lasts an hour stands for Prefect's threads, which keep the process alive.
 PROGRAM = """
 import sys, threading, time
 import prefect

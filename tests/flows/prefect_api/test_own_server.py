@@ -1,4 +1,4 @@
-"""The server that a run without one brings along."""
+"""The server that a run starts if none is configured."""
 
 import socket
 import sqlite3
@@ -22,7 +22,7 @@ TASKS = 60  # more than its server records at once
 
 @pytest.fixture(autouse=True)
 def home(tmp_path, monkeypatch) -> Path:
-    """Prefect's folder, which is not there yet, nor the one above it."""
+    """Prefect's folder; neither this folder nor its parent exists yet."""
     made = tmp_path / "above/prefect"
     monkeypatch.setenv("PREFECT_HOME", str(made))
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
@@ -34,9 +34,9 @@ def is_own_server(process: psutil.Process) -> bool:
 
 
 def run_tasks(_: int) -> int:
-    """Run them in a flow on an own server; returns the server's process.
+    """Run tasks in a flow on an own server, and return the id of the server's process.
 
-    Prefect leaves behind what ends each later fork of this process with exit code 1.
+    Prefect leaves something behind that ends each later fork of this process with exit code 1.
     """
     progress = RunProgress()
     progress.report, progress.tasks = make_report(), TASKS
@@ -60,7 +60,7 @@ def run_tasks(_: int) -> int:
 
 
 def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(home, monkeypatch) -> None:
-    monkeypatch.setenv("PREFECT_SERVER_API_HOST", "0.0.0.0")  # noqa: S104  (of another server)
+    monkeypatch.setenv("PREFECT_SERVER_API_HOST", "0.0.0.0")  # noqa: S104  (for another server)
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.setenv(name, "127.0.0.1")
     with socket.create_server(("127.0.0.1", 0)) as proxy:
@@ -68,7 +68,7 @@ def test_it_records_all_asks_no_proxy_and_listens_on_loopback_alone(home, monkey
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.getsockname()[1]}")
         (process,) = in_processes(1, run_tasks)
         proxy.setblocking(False)
-        with pytest.raises(BlockingIOError):  # nobody came
+        with pytest.raises(BlockingIOError):  # nobody connected
             print(proxy.accept()[0].recv(1000))
     assert not psutil.pid_exists(process)
     with closing(sqlite3.connect(home / "prefect.db")) as records:

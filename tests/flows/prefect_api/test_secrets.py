@@ -53,7 +53,7 @@ DIRECT: list[tuple[str, dict[str, Any]]] = [
 
 
 def test_of_parameters_that_went_to_prefect_directly(served) -> None:
-    """Prefect holds them before any code of ours runs; nothing else repeats them."""
+    """Prefect holds the parameters before any of our code runs; nothing else repeats them."""
     env = {**served.env, "PYTHONPATH": str(Path(__file__).parents[3])}
     module = "tests.flows.prefect_api.direct_runs"
     with start_module(module, [json.dumps(DIRECT)], env) as ran:

@@ -1,4 +1,4 @@
-"""A PREFECT_API_URL that leads nowhere, and proxies that cannot be used, in one line each."""
+"""A PREFECT_API_URL that leads nowhere, and unusable proxies: one line of message for each."""
 
 import httpx
 import prefect
@@ -13,7 +13,7 @@ from streaming_ext.base.errors import UnreachableError, UsageError
 from tasks.core.reporting.progress import RunProgress
 from tests.servers.scripted import PAGE, Answer, scripted
 
-LAST = {"Connection": "close"}  # Prefect's client leaves open what it cannot begin to use
+LAST = {"Connection": "close"}  # Prefect's client does not close a connection that it cannot use
 MISSING = Answer(404, b'{"detail":"Not Found"}', {"Content-Type": "application/json"})
 
 
@@ -65,7 +65,7 @@ def test_a_server_that_fails_is_waited_for(monkeypatch) -> None:
 
 
 def _run_on(url: str) -> None:
-    """A flow on a server, as commands run them."""
+    """Run a flow on a server, as commands do."""
     settings = {PREFECT_API_URL: url, PREFECT_CLIENT_MAX_RETRIES: 0}
     with temporary_settings(settings):
         require_server()
@@ -75,7 +75,7 @@ def _run_on(url: str) -> None:
 
 @pytest.mark.parametrize("created", [False, True])
 def test_a_server_that_is_well_and_refuses_to_record_a_run(created) -> None:
-    """Before the run is created, and amid that."""
+    """The server refuses before the run is created, or while it is created."""
 
     def busy(_: str, path: str, __: object) -> Answer:
         known = {"/api/health": b"true"}

@@ -1,4 +1,4 @@
-"""kill -9 at random moments, then the same command: the same bytes, and nothing done twice."""
+"""After kill -9 at random moments, the same command gives the same bytes and repeats nothing."""
 
 import random
 import shutil
@@ -20,7 +20,7 @@ KILLS = 2
 
 
 def assert_nothing_is_half_written(output: Path) -> None:
-    """Whatever is recorded lies under its final name, whole."""
+    """Check that every recorded file lies under its final name, complete."""
     for file in output.glob("parts/*"):
         for recorded in record_of(file.read_bytes(), where=str(file)).files():
             assert content_hash((output / recorded.path).read_bytes()) == recorded.xxh128
@@ -43,7 +43,7 @@ def test_killed_again_and_again(slow, undisturbed, tmp_path) -> None:
         recorded = now
         if not (output / "manifest.json").exists():
             landed += 1
-        elif landed:  # faster than the kill
+        elif landed:  # the run was faster than the kill
             break
         else:
             shutil.rmtree(output)

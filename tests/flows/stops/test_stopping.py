@@ -32,7 +32,7 @@ from tests.command_line import (
 from tests.servers.prefect.server import ask, runs_named
 from tests.warm import WARM
 
-# Makes the terminal on its standard input the one that controls it, as a shell's is.
+# Makes the terminal on standard input the controlling one, as a shell's is.
 CONTROLLED = """
 import faulthandler, fcntl, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
@@ -46,7 +46,7 @@ END_SECONDS = 120.0  # two on an idle machine
 def start_and_wait_for_work(
     command: CommandLine, output: Path
 ) -> tuple["subprocess.Popen[str]", list[psutil.Process]]:
-    """Start a run; come back when both workers have a file in hand. Its processes are returned."""
+    """Start a run, wait until both workers have a file in hand, and return it and its processes."""
     run = command.start(*command.shard_arguments(output, engine="reference"))
     scratch = output.parent / f".{output.name}.scratch"
     try:
@@ -59,9 +59,9 @@ def start_and_wait_for_work(
 
 
 def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The latest flow run on this output, once it runs, and its task runs.
+    """Return the latest flow run on this output, once it runs, and its task runs.
 
-    Workers begin before Prefect knows of the run.
+    Workers start before Prefect knows of the run.
     """
     found: list[dict[str, Any]] = []
 
@@ -75,22 +75,22 @@ def flow_run(api_url: str, output: Path) -> tuple[dict[str, Any], list[dict[str,
 
 
 def flow_run_at_work(api_url: str, output: Path) -> dict[str, Any]:
-    """The latest flow run on this output, once it has tasks.
+    """Return the latest flow run on this output, once it has tasks.
 
-    A stop between what Prefect calls running and the flow's first line ends it as crashed.
+    Prefect calls a run running before the flow's first line; a stop in between makes it crashed.
     """
     wait_for(lambda: flow_run(api_url, output)[1])
     return flow_run(api_url, output)[0]
 
 
 def cancel_in_the_dashboard(run: "subprocess.Popen[str]", flow_run_url: str) -> None:
-    """The request of the button, and of `prefect flow-run cancel`."""
+    """Send the request that the button and `prefect flow-run cancel` send."""
     state = {"type": "CANCELLING", "name": "Cancelling"}
     ask("POST", f"{flow_run_url}/set_state", state=state, force=True)
 
 
 def press_ctrl_c(run: "subprocess.Popen[str]", flow_run_url: str) -> None:
-    """A terminal sends it to the whole group."""
+    """Send SIGINT to the whole group, as a terminal does."""
     os.killpg(run.pid, signal.SIGINT)
 
 
@@ -105,7 +105,7 @@ def test_a_stop_ends_the_run_and_all_its_processes(
     output = tmp_path / "out"
     run, processes = start_and_wait_for_work(slow, output)
     for worker in workers_of(run.pid):
-        worker.suspend()  # it will not be done before it is stopped
+        worker.suspend()  # so that it is not done before the stop
     found = flow_run_at_work(api_url, output)
     began = time.monotonic()
     stop(run, f"{api_url}/flow_runs/{found['id']}")
@@ -142,9 +142,9 @@ def test_a_terminal_that_is_closed_ends_the_run(slow, api_url, tmp_path) -> None
     while not list(scratch.glob("*/documents/*.parquet")):
         assert run.poll() is None, seen.decode()
         if select.select([master], [], [], 0.1)[0]:
-            seen += os.read(master, 65536)  # it waits where nobody reads
+            seen += os.read(master, 65536)  # the run blocks if nobody reads its output
     for worker in workers_of(run.pid):
-        worker.suspend()  # it will not be done before Prefect knows of the run
+        worker.suspend()  # so that it is not done before Prefect knows of the run
     flow_run_at_work(api_url, output)
     processes = psutil.Process(run.pid).children(recursive=True)
     assert processes
@@ -162,7 +162,7 @@ def test_a_terminal_that_is_closed_ends_the_run(slow, api_url, tmp_path) -> None
 def test_a_cancel_that_comes_too_late_is_recorded(served, dataset, api_url, tmp_path) -> None:
     output = tmp_path / "out"
     run = served.start(*served.shard_arguments(output))
-    wait_for((output / "parts").exists)  # a moment's work is left
+    wait_for((output / "parts").exists)  # only a moment's work is left
     found, _ = flow_run(api_url, output)
     cancel_in_the_dashboard(run, f"{api_url}/flow_runs/{found['id']}")
     _, stderr = ended_as(run, 143, seconds=END_SECONDS)
@@ -172,7 +172,7 @@ def test_a_cancel_that_comes_too_late_is_recorded(served, dataset, api_url, tmp_
     assert_same_dataset(dataset, output)
 
 
-# Of a killed one, all processes are started as a user's are.
+# All processes of the run that is killed are started like a user's.
 @pytest.mark.parametrize(("end", "warm"), [(signal.SIGKILL, False), (signal.SIGTERM, WARM)])
 def test_a_run_with_a_server_of_its_own_leaves_no_process(
     embedded, slow, tmp_path, end, warm

@@ -1,4 +1,4 @@
-"""Signals end a command wherever the main thread happens to be."""
+"""Signals end a command, whatever its main thread is doing."""
 
 import signal
 import sys
@@ -17,13 +17,13 @@ from tests.command_line import run_program, succeeded
 
 @pytest.fixture(autouse=True)
 def alarm() -> Iterator[None]:
-    """Commands set what raises a stop again; the handlers of stops are any test's to set."""
+    """Restore the handler of SIGALRM: commands set one to raise a stop again."""
     before = signal.getsignal(signal.SIGALRM)
     yield
     signal.signal(signal.SIGALRM, before)
 
 
-# The signal arrives in a destructor: Python prints what is raised there, and goes on.
+# The signal arrives in a destructor: Python prints the exception raised there, and goes on.
 SWALLOWED = """
 import signal, time
 from flows.stops import Stopped, stop_by_signals, handled
@@ -82,7 +82,7 @@ def test_one_that_a_library_wrapped_ends_the_command_as_any(
 
 
 def exit_code(command: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> object:
-    """How the command line exits if it runs this."""
+    """Return the exit code of a command line that runs this function."""
     monkeypatch.setattr(app, "app", lambda *_, **__: command())
     with pytest.raises(SystemExit) as exited:
         app.run([])
@@ -99,7 +99,7 @@ def test_what_it_takes_to_clean_up_behind_one_is_not_stopped_again(capsys, monke
 
     class Slow:
         def __del__(self) -> None:
-            time.sleep(0.6)  # longer than one that is gone waits to be raised again
+            time.sleep(0.6)  # longer than the pause before a swallowed stop is raised again
 
     def command() -> None:
         held = Slow()
@@ -120,7 +120,7 @@ def test_one_amid_imports_waits_for_their_end() -> None:
     assert arrived == [signal.SIGTERM]
 
 
-# What Prefect holds for a server that is gone, it tries to send when the interpreter exits.
+# At the interpreter's exit, Prefect tries to send what it holds for a server that is gone.
 LEAVING = """
 import atexit, sys
 import prefect

@@ -1,4 +1,4 @@
-"""Suspend and Resume of a deployed run, as the dashboard's buttons do."""
+"""A deployed run is suspended and resumed, as with the dashboard's buttons."""
 
 from uuid import UUID
 
@@ -17,7 +17,7 @@ def test_a_suspended_run_resumes(slow, undisturbed, api_url, tmp_path) -> None:
         cluster(api_url, slow.env, tmp_path / "host") as hosts,
     ):
         run = hosts.shard(slow, output, executor="here")
-        hosts.frozen()  # suspended amid the preparation of the worker processes
+        hosts.frozen()  # suspended while its worker processes get ready
         suspend_flow_run(flow_run_id=UUID(run))
         wait_for(hosts.no_work_left)
         assert hosts.flow_run(run)["state_name"] == "Suspended"

@@ -1,4 +1,4 @@
-"""The way to the S3 server, on which faults may be put."""
+"""A proxy before the S3 server, which can inflict faults."""
 
 from collections.abc import Iterator
 

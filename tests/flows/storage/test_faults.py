@@ -1,4 +1,4 @@
-"""What faults of S3 and of the way to it make of whole runs: no trace, or one clear error."""
+"""The effect of faults of S3, and of the way to it, on whole runs: none, or one clear error."""
 
 import shutil
 import subprocess
@@ -30,25 +30,25 @@ from tests.servers.storage.swift import (
 
 @pytest.fixture
 def remote(slow, s3) -> CommandLine:
-    """The command line with an S3 server, on sources of some seconds' work; not patient."""
+    """The command line with an S3 server and slow sources; it gives up soon."""
     return slow.where(**aws_environment(s3.url), SHARDMILL_STORAGE_TIMEOUT="5")
 
 
 def behind(proxy: FaultProxy, command: CommandLine, seconds: float = 5) -> CommandLine:
-    """The same commands, with all their S3 traffic through the proxy."""
+    """Return the same command line, with all its S3 traffic through the proxy."""
     return command.where(AWS_ENDPOINT_URL=proxy.url, SHARDMILL_STORAGE_TIMEOUT=str(seconds))
 
 
 @pytest.fixture(scope="module")
 def expected(slow, tmp_path_factory) -> Path:
-    """What the slow sources become in small shards when nothing happens."""
+    """The dataset of the slow sources in small shards, made undisturbed."""
     output = tmp_path_factory.mktemp("expected") / "out"
     return undisturbed_by(slow, output, shard_size="64KiB")
 
 
 def struck_by(faults: Faults, proxy: FaultProxy, run: "subprocess.Popen[str]") -> int:
-    """Have faults wait on the way until they meet what the run sends, if it still does; how many
-    connections they struck."""
+    """Inflict faults until one strikes a request of the run, or the run ends; return the number of
+    connections struck."""
     proxy.inflict(faults)
     wait_for(lambda: proxy.struck, run)
     time.sleep(0.5)
@@ -65,9 +65,9 @@ PASSING = (
 
 
 def test_faults_that_pass_leave_no_trace(remote, s3, proxy, bucket, expected, tmp_path) -> None:
-    command = behind(proxy, remote, seconds=30)  # faults in a row take the usual patience
+    command = behind(proxy, remote, seconds=30)  # several faults in a row need the usual patience
     struck = dict.fromkeys(PASSING, 0)
-    for name in ("one", "two", "three"):  # again where a run was faster than what was to strike it
+    for name in ("one", "two", "three"):  # again if a run was faster than a fault
         run = command.start(*command.shard_arguments(f"s3://{bucket}/{name}", shard_size="64KiB"))
         wait_for(lambda name=name: is_held(s3.url, bucket, name), run)
         for faults in PASSING:
@@ -80,7 +80,7 @@ def test_faults_that_pass_leave_no_trace(remote, s3, proxy, bucket, expected, tm
 
 
 def test_sources_that_hang_for_ever(remote, s3, proxy, bucket, tmp_path) -> None:
-    """From the middle of the run on: it ends by itself, with the cause, and resumes later."""
+    """They hang from the middle of the run on; it ends by itself, names the cause and resumes."""
     upload(s3, bucket, "raw", remote.sources)
     output, raw = tmp_path / "out", f"s3://{bucket}/raw"
     command = behind(proxy, remote, seconds=1)
@@ -105,7 +105,7 @@ def test_a_source_that_changes_between_listing_and_reading(served, s3, bucket, t
     command = served.where(**aws_environment(s3.url))
     run = command.start(*command.shard_arguments(output, sources=raw))
     wait_for(lambda: workers_of(run.pid), run)
-    # All are listed, and no worker takes up another one.
+    # All files are listed, and no worker takes another one.
     parent = psutil.Process(run.pid)
     parent.suspend()
     first, *others, last = sorted(now.iterdir())
@@ -117,7 +117,7 @@ def test_a_source_that_changes_between_listing_and_reading(served, s3, bucket, t
     parts = [f"{number:05}.json" for number in range(len(others) + 1)]
     assert sorted(file.name for file in (output / "parts").iterdir()) == parts
     assert not (output / "manifest.json").exists()
-    succeeded(command.shard(output, sources=raw))  # as it is now, it is taken
+    succeeded(command.shard(output, sources=raw))  # the file is taken as it is now
     local = undisturbed_by(command, tmp_path / "local", sources=[str(now)])
     assert (output / "train/index.json").read_bytes() == (local / "train/index.json").read_bytes()
 
@@ -140,7 +140,7 @@ def test_refusals(
     code,
     words,
 ) -> None:
-    """Before any work, with one error that names bucket and cause."""
+    """A run is refused before any work, with one error that names the bucket and the cause."""
     client = s3_client(s3.url)
     client.put_object(Bucket=bucket, Key="taken/thesis.tex", Body=b"mine")
     proxy.inflict(Faults(hang=True))

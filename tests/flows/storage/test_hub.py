@@ -1,6 +1,6 @@
-"""A dataset on the Hub, sharded to S3, killed, resumed, verified and read back; and no secret told.
+"""A dataset on the Hub: sharded to S3, killed, resumed, verified and read back, with no leak.
 
-All as the README says, on an offline Hub and a real S3 server.
+All of it goes as README says, on an offline Hub and a real S3 server.
 """
 
 import sqlite3
@@ -50,7 +50,7 @@ def online(embedded, api_url, hub, s3, tmp_path) -> CommandLine:
 OPTIONS = {"sources": "org/text", "hub_config": "sample-10BT"}
 
 
-# The stock reader leaves the files that it unpacks open.
+# The stock reader does not close the files that it unpacks.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_the_whole_story(
     online,
@@ -74,7 +74,7 @@ def test_the_whole_story(
     hub.cuts = [1000, 5000]
     hub.busy, hub.retry_after = 1, "1"
     succeeded(online.shard(url, **OPTIONS))
-    assert hub.requests["revision"] == 2  # one was told to come again
+    assert hub.requests["revision"] == 2  # the Hub refused the first request as busy
     copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
     manifest = manifest_of(copy)
     commit = list(hub.datasets["org/text"].commits)[-1]
@@ -93,7 +93,7 @@ def test_the_whole_story(
     pinned = f"hf://datasets/org/text@{commit}/sample/10BT/*.parquet"
     hub.reset()
     succeeded(online.shard(url, sources=pinned))
-    assert hub.requests["resolve"] <= 1  # the first file's footer: nothing is fetched again
+    assert hub.requests["resolve"] <= 1  # the footer of the first file; nothing is fetched again
 
     monkeypatch.setenv("S3_ENDPOINT_URL", s3.url)
     samples = manifest.splits["train"].samples
@@ -116,7 +116,7 @@ def test_the_whole_story(
 
 
 def test_the_commands_of_the_documents(online, bucket, tmp_path) -> None:
-    """Of docs/how-to/object-storage.md, among which README's are, and of docs/how-to/hub.md."""
+    """README's commands are the first of docs/how-to/object-storage.md; then docs/how-to/hub.md."""
     (script,) = blocks("docs/how-to/object-storage.md", "bash")
     (to_disk,) = blocks("docs/how-to/hub.md", "bash")
     (short,) = [block for block in blocks("README.md", "bash") if "s3://" in block]
@@ -130,10 +130,10 @@ def test_the_commands_of_the_documents(online, bucket, tmp_path) -> None:
 
 
 def test_no_secret_is_reported(embedded, hub, s3, bucket, tmp_path) -> None:
-    """Planted in the environment; looked for in everything that a run leaves behind."""
+    """Secrets planted in the environment are in nothing that a run leaves behind."""
     hub.reset()
     home = tmp_path / "new" / "prefect"
-    give_database(home)  # to make it takes longer than the runs
+    give_database(home)  # creating it takes longer than the runs
     command = embedded.where(
         **aws_environment(s3.url),
         HF_ENDPOINT=hub.url,
@@ -159,7 +159,7 @@ def test_no_secret_is_reported(embedded, hub, s3, bucket, tmp_path) -> None:
         connection.execute("pragma wal_checkpoint(full)")
         (runs,) = connection.execute("select count(*) from task_run").fetchone()
     connection.close()
-    assert runs > 0  # it is the database of these runs
+    assert runs > 0  # this is the database of these runs
     looked_at = 0
     for file in tmp_path.rglob("*"):
         if file.is_file():
@@ -170,7 +170,7 @@ def test_no_secret_is_reported(embedded, hub, s3, bucket, tmp_path) -> None:
 
 
 def test_sources_that_cannot_be_checked(online, hub, tmp_path) -> None:
-    """A plain URL, for which no hash is offered: reported at the end, or refused at once."""
+    """A plain URL, whose server offers no hash: reported at the end, or refused at once."""
     commit, files = hub.datasets["org/text"].at("main") or ("", {})
     source = f"{hub.url}/datasets/org/text/resolve/{commit}/{max(files)}"
     command = online.shard_arguments(tmp_path / "out", sources=source)

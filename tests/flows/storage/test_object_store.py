@@ -1,4 +1,4 @@
-"""Whole runs that write to, and read from, a real S3 server; stopped, killed and run again."""
+"""Whole runs that write to a real S3 server and read from it; stopped, killed and run again."""
 
 import hashlib
 import os
@@ -49,7 +49,7 @@ READ, WRITE = "X-Container-Read", "X-Container-Write"
 def grant(server: SwiftServer, bucket: str, *rights: str) -> None:
     """Let the user who has no right on any bucket read this one, or write to it.
 
-    The container server itself is asked: logging in to Swift's own API would need memcached.
+    The request goes to the container server: a login to Swift's own API would need memcached.
     """
     account = "AUTH_test"
     digest = hashlib.md5(f"p/{account}/{bucket}s".encode(), usedforsecurity=False).digest()
@@ -63,7 +63,7 @@ def grant(server: SwiftServer, bucket: str, *rights: str) -> None:
 def test_from_bucket_to_bucket_with_the_least_rights(
     served, shardmill, s3, bucket, dataset, tmp_path, monkeypatch
 ) -> None:
-    """Those of docs/operate/storage.md: to read sources, and to write and read an output."""
+    """docs/operate/storage.md lists them: reading the sources, writing and reading the output."""
     raw, url = make_bucket(s3.url), f"s3://{bucket}/out"
     upload(s3, raw, "text", served.sources)
     grant(s3, raw, READ)
@@ -87,7 +87,7 @@ def test_from_bucket_to_bucket_with_the_least_rights(
 
     refused(command.shard(f"s3://{raw}/out"), raw, code=1)
 
-    client = s3_client(s3.url)  # another content under the same name
+    client = s3_client(s3.url)  # other content under the same name
     body = (served.sources / names[1]).read_bytes()
     client.put_object(Bucket=raw, Key=f"text/{names[1]}", Body=body[:-1] + b"\0")
     refused(shardmill(*command.shard_arguments(url, **options), "--dry-run"), names[1], "etag:")
@@ -106,7 +106,7 @@ def test_killed_in_the_middle_of_an_upload(
     bucket,
     tmp_path,
 ) -> None:
-    """The link is slow, so that the kill comes while a large shard is on its way, in pieces."""
+    """The link is slow, so that the kill comes while a large shard is uploaded in chunks."""
     (tmp_path / "large").mkdir()
     write_large_source(tmp_path / "large/x.parquet")
     large = replace(slow_remote, sources=tmp_path / "large")
@@ -123,7 +123,7 @@ def test_killed_in_the_middle_of_an_upload(
     assert "Contents" not in client.list_objects_v2(Bucket=bucket, Prefix="out/train/")
 
     succeeded(large.run(*arguments))
-    assert client.list_multipart_uploads(Bucket=bucket)["Uploads"] == [left]  # a lifecycle rule's
+    assert client.list_multipart_uploads(Bucket=bucket)["Uploads"] == [left]  # for a lifecycle rule
     found = client.list_objects_v2(Bucket=bucket, Prefix=left["Key"])["Contents"]
     assert [each["Size"] > 2 * CHUNK_BYTES for each in found] == [True]
     client.close()
@@ -131,7 +131,7 @@ def test_killed_in_the_middle_of_an_upload(
 
 
 def write_large_source(path: Path) -> None:
-    """Little to read, much to write: 70 MB of text, every byte of it a token."""
+    """Write a source that is small to read and large to write: 70 MB of text, each byte a token."""
     texts = pa.array([f"{number} " + "7 " * 500_000 for number in range(70)])
     pq.write_table(pa.table({"text": texts}), path, row_group_size=10, compression="zstd")
 

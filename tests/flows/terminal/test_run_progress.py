@@ -1,4 +1,4 @@
-"""What people read: the line while a run goes on, and the summary at the end."""
+"""The text that people read: the line while a run goes on, and the summary at the end."""
 
 import io
 import threading
@@ -75,11 +75,11 @@ class TestShown:
         said = out.getvalue()
         assert set(said.splitlines()) == {"looking at the sources"}
         time.sleep(0.15)
-        assert out.getvalue() == said  # no line behind the end
+        assert out.getvalue() == said  # no line after the end
         assert "\x1b" not in said
 
     def test_its_threads_leave_signals_to_the_main_one(self) -> None:
-        """Else a stop that the main thread delays for a while would reach it through them."""
+        """Otherwise they would receive a stop that the main thread holds back for a while."""
         others = set(threading.enumerate())
         screen, _ = console(is_terminal=True)
         with shown(RunProgress().snapshot, screen):
@@ -100,7 +100,7 @@ class TestShown:
         progress = RunProgress()
         screen, out = console(is_terminal=True)
         with shown(progress.snapshot, screen):
-            assert "starting" in out.getvalue()  # at once
+            assert "starting" in out.getvalue()  # from the start
             progress.enter("sharding")
             progress.begin(parts=4, source_bytes=400)
             progress.update(0, source_bytes=100.0, text_bytes=1000, tokens=1)
@@ -134,7 +134,7 @@ class TestReport:
         ],
     )
     def test_the_rate_is_the_quotient_of_what_stands_beside_it(self, seconds, took, rate) -> None:
-        """Whenever the parts were worked on: in the summary, the page and the list of runs."""
+        """The summary, the page and the list of runs agree, whenever the parts were worked on."""
         times = make_report().parts[0].model_copy(update={"tokenized_at": 1.0})
         report = make_report(seconds=seconds, text_bytes=31_300_000, parts=(times,))
         screen, out = console()
@@ -159,7 +159,7 @@ class TestReport:
         assert parts_text(report) == words
 
     def test_the_second_phase_alone(self) -> None:
-        """Of a run that was killed in the second phase, and goes on there."""
+        """The run was killed in the second phase, and resumes there."""
         done = make_report()
         resumed = done.model_copy(
             update={

@@ -1,4 +1,4 @@
-"""What a command says that it left out, and `shardmill verify --deep` that it compared."""
+"""The messages about what a command left out, and what `shardmill verify --deep` compared."""
 
 from dataclasses import replace
 from pathlib import Path

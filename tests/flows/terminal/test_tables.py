@@ -1,4 +1,4 @@
-"""Paths and names are whole wherever they are printed, and tables keep their columns."""
+"""Paths and names are printed in full everywhere, and tables keep their columns."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ ROWS = [
 
 
 class TestPipe:
-    """Where the output is no terminal, a line is as long as it needs to be."""
+    """If the output is no terminal, a line is as long as it needs to be."""
 
     def test_a_path_among_facts_is_not_cut(self) -> None:
         screen, out = console(width=80)

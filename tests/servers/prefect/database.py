@@ -1,4 +1,4 @@
-"""Prefect's database as its migrations make it: a dozen seconds of work, done once and kept."""
+"""Prefect's database after its migrations, which take about twelve seconds; made once and kept."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ def give_database(home: Path) -> None:
 
 
 def _migrate(home: Path) -> None:
-    shutil.rmtree(home, ignore_errors=True)  # what an earlier one left that was broken off
+    shutil.rmtree(home, ignore_errors=True)  # left by an earlier one that was broken off
     home.mkdir()
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")

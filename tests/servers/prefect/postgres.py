@@ -1,6 +1,6 @@
-"""A real PostgreSQL on loopback, with the programs that are installed on this machine.
+"""A real PostgreSQL on loopback, with the programs installed on this machine.
 
-It refuses to run as root; where the tests do, it runs as `nobody` in a folder of its own.
+PostgreSQL refuses to run as root: if the tests do, it runs as `nobody` in its own folder.
 """
 
 import os
@@ -18,7 +18,7 @@ _SHORT = Path("/tmp")  # noqa: S108  mkdtemp makes a folder of its own there
 
 
 def programs() -> Path | None:
-    """The folder with PostgreSQL's programs; None where there are none.
+    """Return the folder of PostgreSQL's programs; None if there are none.
 
     The wheels that carry a PostgreSQL leave out `pg_trgm`, which Prefect's database needs.
     """
@@ -48,7 +48,7 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        """For Prefect's settings."""
+        """The URL of the database, for Prefect's settings."""
         return f"postgresql+asyncpg://prefect@127.0.0.1:{self.port}/prefect"
 
     def _run(self, program: str, *arguments: object) -> None:
@@ -67,24 +67,24 @@ class PostgresServer:
         )
 
     def start(self) -> None:
-        """Start it, recover what a kill left, and wait until it answers."""
+        """Start the server, recover what a kill left, and wait until it answers."""
         options = f"-c listen_addresses=127.0.0.1 -c port={self.port} -k {self._root}"
-        # Its output goes to a file: whoever it is that it inherits a pipe from would wait for it.
+        # The output goes to a file: the reader of an inherited pipe would wait for its end.
         self._run(
             *("pg_ctl", "start", "-D", self._data, "-w", "-t", "60"),
             *("-l", self._root / "log", "-o", options),
         )
 
     def kill(self) -> None:
-        """The quickest stop there is: what is in memory is lost, as with kill -9."""
+        """Stop the server in the quickest way: what is in memory is lost, as with kill -9."""
         self._run("pg_ctl", "stop", "-D", self._data, "-m", "immediate")
 
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """Run PostgreSQL in a temporary folder."""
-    # Not in the folder that tests have for temporary files: no other user comes that far, and the
-    # path of a socket must be short.
+    # Not in the tests' folder for temporary files: other users cannot reach that, and the path of a
+    # socket must be short.
     with tempfile.TemporaryDirectory(prefix="shardmill-postgres-", dir=_SHORT) as folder:
         Path(folder).chmod(0o755)
         server = PostgresServer(Path(folder))

@@ -1,4 +1,4 @@
-"""A real Prefect server on loopback, with a database of its own."""
+"""A real Prefect server on loopback, with its own database."""
 
 import os
 import signal
@@ -16,18 +16,18 @@ from tests.servers.answering import wait_for_answer
 from tests.servers.prefect.database import give_database
 from tests.warm import start_module
 
-# One: each reads the certificates of the system, which takes 30 ms.
+# One for all requests: each client reads the system's certificates, which takes 30 ms.
 _CLIENT = httpx.Client(timeout=90, limits=httpx.Limits(max_keepalive_connections=0))
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listened on just now."""
+    """Return a port on loopback on which nobody listened just now."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return int(listener.getsockname()[1])
 
 
 def ask(method: str, url: str, *, seconds: float = 240.0, **body: Any) -> Any:
-    """A question to a Prefect server, asked again where it is busy or away."""
+    """Send a request to a Prefect server, again if it is busy or away, and return the answer."""
     deadline = time.monotonic() + seconds
     while True:
         try:
@@ -43,14 +43,14 @@ def ask(method: str, url: str, *, seconds: float = 240.0, **body: Any) -> Any:
 
 
 def runs_named(api: str, name: str) -> list[dict[str, Any]]:
-    """Flow runs of a name, the latest first."""
+    """Return the flow runs of a name, the latest first."""
     named = {"name": {"any_": [name]}}
     sort = "EXPECTED_START_TIME_DESC"
     return list(ask("POST", f"{api}/flow_runs/filter", flow_runs=named, sort=sort))
 
 
 def artifacts_of(api: str, run: str) -> dict[str, dict[str, Any]]:
-    """The artifacts of a flow run by key; of each key there is one."""
+    """Return the artifacts of a flow run by key; each key has one."""
     found = ask("POST", f"{api}/artifacts/filter", flow_runs={"id": {"any_": [run]}})
     assert len({artifact["key"] for artifact in found}) == len(found)
     return {artifact["key"]: artifact for artifact in found}
@@ -60,8 +60,8 @@ class PrefectServer:
     """A server that a test may kill and start again, on the same port and database.
 
     Args:
-        home: folder for its log, and its database unless `settings` name another.
-        settings: further environment.
+        home: the folder for its log, and for its database unless `settings` name another.
+        settings: more environment variables.
     """
 
     def __init__(self, home: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
@@ -72,11 +72,11 @@ class PrefectServer:
 
     @property
     def url(self) -> str:
-        """Of the API."""
+        """The URL of the API."""
         return f"http://127.0.0.1:{self._port}/api"
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start the server and wait until it answers."""
         if not any(name.endswith("DATABASE_CONNECTION_URL") for name in self._settings):
             give_database(self._home)
         log = self._home / "server.log"
@@ -99,18 +99,18 @@ class PrefectServer:
 
     @property
     def pid(self) -> int:
-        """Of its first process, which leads the group of all."""
+        """The id of its first process, which leads the process group."""
         assert self._process is not None
         return self._process.pid
 
     def kill(self) -> None:
-        """kill -9 of all its processes."""
+        """Kill all its processes with kill -9."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> None:
-        """End it as systemd does."""
+        """End the server as systemd does."""
         assert self._process is not None
         self._process.terminate()
         try:
@@ -119,11 +119,11 @@ class PrefectServer:
             self.kill()
 
 
-_OUTLIVING: list[PrefectServer] = []  # Python complains of processes that nobody holds
+_OUTLIVING: list[PrefectServer] = []  # Python complains of processes that nothing refers to
 
 
 def start_prefect_server(home: Path) -> tuple[str, int]:
-    """Start a server that outlives this process; returns the URL of its API, and its pid."""
+    """Start a server that outlives this process; return the URL of its API and its process id."""
     server = PrefectServer(home)
     server.start()
     _OUTLIVING.append(server)

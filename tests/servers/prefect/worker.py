@@ -1,4 +1,4 @@
-"""Real Prefect workers, as a host of a cluster runs them, and what a test asks the server."""
+"""Real Prefect workers, run like hosts of a cluster, and the requests of tests to the server."""
 
 import os
 import signal
@@ -30,11 +30,12 @@ class Cluster:
     """A server with the deployments, and hosts that a test starts and kills.
 
     Attributes:
-        api: URL of the server.
-        env: of everything that runs.
-        folder: for logs, and for each host's scratch.
-        warm: whether workers, and all that they start, are forks of a process that has imported
+        api: the URL of the server.
+        env: the environment of everything that runs.
+        folder: the folder for logs, and for each host's scratch.
+        warm: True if workers, and all that they start, are forks of a process that has imported
             Prefect.
+        hosts: the running workers by name.
     """
 
     api: str
@@ -44,23 +45,23 @@ class Cluster:
     hosts: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
 
     def prefect(self, *arguments: str) -> str:
-        """Run a command of Prefect's; returns what it said."""
+        """Run a command of Prefect's and return what it prints."""
         with start_module("prefect", arguments, self.env, folder=ROOT) as command:
             stdout, stderr = command.communicate()
         assert command.returncode == 0, stdout + stderr
         return stdout
 
     def ask(self, path: str, **body: Any) -> Any:
-        """A question to the server, asked again where it is busy or away."""
+        """Send the server a request, again if it is busy or away, and return the answer."""
         return ask("POST" if body else "GET", f"{self.api}/{path}", **body)
 
     def start(self, name: str, *, pool: str = HOSTS, prefix: tuple[str, ...] = ()) -> None:
-        """Start a host: a worker that takes one run at a time, with a temporary folder of its own.
+        """Start a host: a worker that takes one run at a time and has its own temporary folder.
 
         Args:
-            name: of the worker.
-            pool: that it polls.
-            prefix: command that the worker runs below, such as one that enters a namespace.
+            name: the name of the worker.
+            pool: the work pool that it polls.
+            prefix: a command that runs the worker, such as one that enters a namespace.
         """
         scratch = self.folder / name
         scratch.mkdir(exist_ok=True)
@@ -77,23 +78,23 @@ class Cluster:
             )
 
     def start_missing(self, *names: str, pool: str = HOSTS) -> None:
-        """Start those of these hosts that do not run."""
+        """Start those of these hosts that are not running."""
         for name in names:
             if name not in self.hosts:
                 self.start(name, pool=pool)
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """All processes of a host, its worker first."""
+        """Return all processes of a host, its worker first."""
         worker = psutil.Process(self.hosts[name].pid)
         return [worker, *processes_below(worker)]
 
     def work(self) -> list[psutil.Process]:
-        """All processes of all hosts but their workers."""
+        """Return all processes of all hosts except their workers."""
         return [process for name in self.hosts for process in self.processes(name)[1:]]
 
     def frozen(self, count: int = 1) -> list[str]:
-        """Wait until so many hosts have worker processes and stop these where they are: their work
-        takes as long as a test needs. Returns the names of the hosts."""
+        """Wait until so many hosts have worker processes, and suspend these: their work then takes
+        as long as a test needs. Return the names of the hosts."""
         deadline = time.monotonic() + WORK_SECONDS
         names: list[str] = []
         while len(names) < count:
@@ -109,31 +110,31 @@ class Cluster:
         return names
 
     def thaw(self) -> None:
-        """Have all worker processes go on."""
+        """Resume all worker processes."""
         for name in self.hosts:
             for worker in workers_of(self.hosts[name].pid):
                 with suppress(psutil.NoSuchProcess):
                     worker.resume()
 
     def kill(self, name: str) -> None:
-        """kill -9 everything on a host at once, as a power cut does."""
+        """Kill everything on a host at once with kill -9, as a power cut does."""
         processes = self.processes(name)
         for process in processes:
             with suppress(psutil.NoSuchProcess):
-                process.suspend()  # nobody sees another die first
+                process.suspend()  # so that none sees another one die first
         for process in processes:
             with suppress(psutil.NoSuchProcess):
                 process.kill()
         self.hosts.pop(name).wait()
 
     def kill_worker(self, name: str) -> None:
-        """kill -9 a host's worker; what it had started stays."""
+        """Kill a host's worker with kill -9; the processes that it started stay."""
         worker = self.hosts.pop(name)
         worker.kill()
         worker.wait()
 
     def stop(self, name: str) -> None:
-        """End a host as systemd does: SIGTERM to its worker, then to whatever is left."""
+        """End a host as systemd does: SIGTERM to its worker, then SIGKILL to what is left."""
         processes = self.processes(name)
         worker = self.hosts.pop(name)
         worker.send_signal(signal.SIGTERM)
@@ -145,13 +146,13 @@ class Cluster:
         worker.wait()
 
     def log(self, name: str) -> str:
-        """What a host said."""
+        """Return what a host printed."""
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     def shard(self, command: CommandLine, output: Path | str, **options: object) -> str:
-        """Have the deployment shard a command's files on hosts; returns the id of the flow run.
+        """Have the deployment shard a command's files on hosts; return the id of the flow run.
 
-        The first one starts a host for parent runs.
+        The first call starts a host for parent runs.
         """
         self.start_missing("planner", pool=PARENTS)
         config = command.shard_config(output, **{"executor": ON_HOSTS, **options})
@@ -164,17 +165,17 @@ class Cluster:
         return str(made["id"])
 
     def flow_run(self, run: str) -> dict[str, Any]:
-        """A flow run as the server knows it."""
+        """Return a flow run as the server has it."""
         return dict(self.ask(f"flow_runs/{run}"))
 
     def partitions(self, run: str) -> list[dict[str, Any]]:
-        """The flow runs of a run's partitions."""
+        """Return the flow runs of a run's partitions."""
         parent = {"parent_flow_run_id": {"any_": [run]}}
         found = self.ask("flow_runs/filter", flow_runs=parent, sort="START_TIME_ASC")
         return [dict(one) for one in found]
 
     def wait(self, run: str, *, seconds: float = 300.0) -> dict[str, Any]:
-        """Wait until a flow run has ended; returns its state."""
+        """Wait until a flow run has ended, and return its state."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             found = self.flow_run(run)
@@ -185,7 +186,7 @@ class Cluster:
         raise AssertionError(f"{found['state']} after {seconds} s\n{logs}")
 
     def no_work_left(self) -> bool:
-        """Whether no host has a process beside its worker."""
+        """Return whether no host has a process other than its worker."""
         return all(len(self.processes(name)) == 1 for name in self.hosts)
 
 
@@ -201,10 +202,10 @@ def cluster(
     """Make the work pools and the deployments on a server; all hosts end with the block.
 
     Args:
-        api: URL of the server.
-        env: of everything that runs.
-        folder: for logs, and for each host's scratch.
-        hosts: to start at once.
+        api: the URL of the server.
+        env: the environment of everything that runs.
+        folder: the folder for logs, and for each host's scratch.
+        hosts: the hosts to start at once.
         warm: see `Cluster`.
     """
     made = Cluster(
@@ -232,6 +233,6 @@ def cluster(
 
 
 def _is_deployed(api: str, name: str) -> bool:
-    """Whether another test made the deployment, and its work pool is still there."""
+    """Return whether another test made the deployment and its work pool still exists."""
     answer = httpx.get(f"{api}/deployments/name/{name}", timeout=120)
     return answer.is_success and answer.json()["work_pool_name"] is not None

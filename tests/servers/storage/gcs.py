@@ -1,7 +1,7 @@
-"""Google Cloud Storage on loopback: gcp-storage-emulator, with conditions and tokens of our own.
+"""Google Cloud Storage on loopback: gcp-storage-emulator, with our own conditions and tokens.
 
-Google has no server to run oneself. The emulator, from PyPI in an environment of its own, holds
-buckets and objects; `gcs_emulator.py` adds what the API says about generations and credentials.
+Google offers no server to run locally. The emulator, from PyPI in its own environment, holds
+buckets and objects; `gcs_emulator.py` adds the API's rules for generations and credentials.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ class GcsServer:
         )
 
     def environment(self, account: str | None = OWNER, port: int | None = None) -> dict[str, str]:
-        """What Google's clients read; without an account, none is to be found."""
+        """Return the variables that Google's clients read; without an account, they find none."""
         env = {
             "STORAGE_EMULATOR_HOST": f"http://127.0.0.1:{port or self.port}",
             "CLOUDSDK_CONFIG": str(self._folder),
@@ -60,7 +60,7 @@ class GcsServer:
         }
 
     def make_bucket(self) -> str:
-        """Make a new bucket; returns its name."""
+        """Make a new bucket and return its name."""
         name = f"b-{uuid.uuid4().hex[:12]}"
         self._client.post("/storage/v1/b?project=tests", json={"name": name}).raise_for_status()
         return name
@@ -72,7 +72,7 @@ class GcsServer:
         answer.raise_for_status()
 
     def close(self) -> None:
-        """Close its own client."""
+        """Close the server's own client."""
         self._client.close()
 
 
@@ -93,7 +93,7 @@ def _private_key() -> str:
 
 @contextmanager
 def gcs_server(root: Path) -> Iterator[GcsServer]:
-    """Run the server, its data in memory and key files in `root`."""
+    """Run the server with its data in memory and key files in `root`."""
     python = python_environment(EMULATOR) / "python"
     root.mkdir(parents=True)
     port = free_port()

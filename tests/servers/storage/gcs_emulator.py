@@ -1,8 +1,8 @@
-"""gcp-storage-emulator, and what Google's API does beyond it: runs in the emulator's environment.
+"""gcp-storage-emulator with more of Google's API; runs in the emulator's environment.
 
-Added as Google documents them: `ifGenerationMatch` on writes and reads (412), bearer tokens that
-a service account gets at /token for its signed assertion (401, 403), requests in parallel, and
-uploads of no bytes.
+It adds, as Google documents them: `ifGenerationMatch` on writes and reads (412), bearer tokens that
+a service account gets at /token for its signed assertion (401, 403), parallel requests, and uploads
+of no bytes.
 
     python gcs_emulator.py PORT OWNER NOBODY
 """
@@ -27,7 +27,7 @@ _read_data = server._read_data
 
 
 def read_data(handler: server.RequestHandler, query: dict) -> object:
-    """The body of a request; of an upload the content, byte for byte."""
+    """Return the body of a request; for an upload, its content byte for byte."""
     if "uploadType=media" not in handler.path:
         return _read_data(handler, query)
     size = int(handler.headers["Content-Length"])
@@ -40,16 +40,16 @@ server._read_data = read_data
 
 
 class PreconditionFailedError(Exception):
-    """The object is of another generation than the request asks for."""
+    """The object has another generation than the request names."""
 
 
 class ConditionalStorage(Storage):
-    """Files that are put only over the generation that the request names."""
+    """Files that are written only over the generation that the request names."""
 
     wanted = threading.local()
 
     def require(self, bucket: str, name: str) -> None:
-        """Compare the generation of an object, 0 where there is none, with the one asked for."""
+        """Compare the generation of an object, 0 if it does not exist, with the requested one."""
         if (wanted := self.wanted.generation) is None:
             return
         try:
@@ -73,7 +73,7 @@ class Handler(server.RequestHandler):
     nobody = ""
 
     def answer(self, method: str) -> None:
-        """Check who asks and under which condition, and let the emulator do it."""
+        """Check the caller and the condition of a request, and let the emulator answer it."""
         split = urllib.parse.urlsplit(self.path)
         query = dict(urllib.parse.parse_qsl(split.query))
         if split.path == "/token":
@@ -96,7 +96,7 @@ class Handler(server.RequestHandler):
                 self.send(412, {"error": {"code": 412, "message": "Precondition Failed"}})
 
     def token(self) -> None:
-        """OAuth 2.0 for service accounts: the name in the assertion counts, not its signature."""
+        """Answer as OAuth 2.0 for service accounts, by the assertion's name, not its signature."""
         form = dict(urllib.parse.parse_qsl(self.body().decode()))
         claims = form["assertion"].split(".")[1]
         name = json.loads(base64.urlsafe_b64decode(claims + "=="))["iss"]
@@ -107,11 +107,11 @@ class Handler(server.RequestHandler):
             self.send(400, {"error": "invalid_grant", "error_description": "account not found"})
 
     def body(self) -> bytes:
-        """What the client sent."""
+        """Return the body of the request."""
         return self.rfile.read(int(self.headers.get("Content-Length") or 0))
 
     def refuse(self, status: int, message: str) -> None:
-        """Say no, with the request read to its end."""
+        """Refuse a request, after reading it to its end."""
         self.body()
         self.send(status, {"error": {"code": status, "message": message}})
 

@@ -1,4 +1,4 @@
-"""A real S3 server on loopback: OpenStack Swift with its S3 API, in an environment of its own.
+"""A real S3 server on loopback: OpenStack Swift with its S3 API, in its own environment.
 
 Every daemon is a process that a test may kill, stop and start again.
 """
@@ -58,8 +58,8 @@ allow_async_delete = false
 use = egg:swift#tempauth
 """
 
-# In place of memcached, in which a proxy remembers accounts and buckets: half of what it would ask
-# its daemons with each request. As JSON, as there; for ever, for all changes come by this proxy.
+# Replaces memcached, in which a proxy remembers accounts and buckets; that saves half of its
+# requests to daemons. Values are JSON, as there, and stay for ever: this proxy makes all changes.
 _REMEMBERED = """
 import json
 class Remembered:
@@ -81,7 +81,7 @@ def filter_factory(_, **__):
     return wrap
 """
 
-# As `swift-ring-builder` does it, but for all of them in one process: where the daemons are.
+# Builds the rings, which say where the daemons are, like `swift-ring-builder` but in one process.
 _BUILD_RINGS = """
 import json, sys
 from swift.common.ring.builder import RingBuilder
@@ -95,7 +95,7 @@ for kind, port in json.loads(ports).items():
 
 
 class SwiftServer:
-    """One node of Swift: four daemons, data in a folder."""
+    """One node of Swift: four daemons with their data in a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -107,12 +107,12 @@ class SwiftServer:
 
     @property
     def port(self) -> int:
-        """Where the S3 API listens."""
+        """The port of the S3 API."""
         return self._ports["proxy"]
 
     @property
     def url(self) -> str:
-        """The endpoint."""
+        """The endpoint of the S3 API."""
         return f"http://{HOST}:{self.port}"
 
     def _configure(self) -> None:
@@ -160,7 +160,7 @@ class SwiftServer:
         wait_for_answer(process, url, self.root / "swift.log")
 
     def kill(self, kind: str) -> None:
-        """kill -9 a daemon."""
+        """Kill a daemon with kill -9."""
         process = self._processes.pop(kind)
         process.kill()
         process.wait()
@@ -196,7 +196,7 @@ def swift_server(root: Path) -> Iterator[SwiftServer]:
 
 
 def _takes_attributes(folder: Path) -> bool:
-    """Whether files below a folder can have the extended attributes that Swift stores."""
+    """Return whether files below a folder can have the extended attributes that Swift stores."""
     with tempfile.NamedTemporaryFile(dir=folder) as file:
         try:
             os.setxattr(file.name, "user.shardmill", b"1")
@@ -208,12 +208,12 @@ def _takes_attributes(folder: Path) -> bool:
 def _user() -> str:
     try:
         return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:  # a container that knows no such user
+    except KeyError:  # in a container that knows no such user
         return str(os.getuid())
 
 
 def aws_environment(endpoint: str, credentials: tuple[str, str] = OWNER) -> dict[str, str]:
-    """What S3 clients read, with nothing of the user's own."""
+    """Return the environment variables that S3 clients read, with nothing of the user's own."""
     nothing = os.devnull
     return {
         "AWS_ENDPOINT_URL": endpoint,
@@ -227,7 +227,7 @@ def aws_environment(endpoint: str, credentials: tuple[str, str] = OWNER) -> dict
 
 
 def is_held(url: str, bucket: str, folder: str = "out") -> bool:
-    """Whether a run has begun on a dataset in a bucket; its workers are started before."""
+    """Return whether a run has begun on a dataset in a bucket; its workers start before that."""
     client = s3_client(url)
     found = client.list_objects_v2(Bucket=bucket, Prefix=f"{folder}/runs/.lock")
     client.close()
@@ -235,7 +235,7 @@ def is_held(url: str, bucket: str, folder: str = "out") -> bool:
 
 
 def s3_client(endpoint: str, credentials: tuple[str, str] = OWNER) -> Any:
-    """boto3's own client, which knows nothing of this project."""
+    """Return boto3's own client, which knows nothing of this project."""
     import boto3
 
     return boto3.client(
@@ -248,7 +248,7 @@ def s3_client(endpoint: str, credentials: tuple[str, str] = OWNER) -> Any:
 
 
 def make_bucket(endpoint: str) -> str:
-    """Make a new bucket; returns its name."""
+    """Make a new bucket and return its name."""
     name = f"b-{uuid.uuid4().hex[:12]}"
     client = s3_client(endpoint)
     client.create_bucket(Bucket=name)
@@ -267,7 +267,7 @@ def upload(server: SwiftServer, bucket: str, prefix: str, folder: Path) -> None:
 
 
 def download_all(endpoint: str, bucket: str, prefix: str, folder: Path) -> Path:
-    """Copy all objects below a prefix into a folder, with a client of its own."""
+    """Copy all objects below a prefix into a folder, with a separate client."""
     client = s3_client(endpoint)
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         for entry in page.get("Contents", []):

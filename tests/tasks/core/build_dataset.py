@@ -1,4 +1,4 @@
-"""Datasets made by the pipeline itself, without Prefect; and forged ones whose hashes are right."""
+"""Datasets made by the pipeline itself, without Prefect, and forged ones whose hashes are right."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -32,7 +32,7 @@ def build_dataset(
     documents_per_file: Sequence[Sequence[str | None]],
     **config: Any,
 ) -> Path:
-    """Shard lists of documents, one a source file; returns the root of the dataset.
+    """Shard lists of documents, one per source file, and return the root of the dataset.
 
     Sources go to `folder`/sources, the dataset to `folder`/dataset. Fields of `ShardConfig` that
     `config` does not name default to small samples and shards, and a small vocabulary.
@@ -44,14 +44,14 @@ def build_dataset(
 
 
 def build_from(sources: Path, root: Path, **config: Any) -> Path:
-    """Shard the files of a folder; returns `root`, the dataset's; see `build_dataset`."""
+    """Shard the files of a folder and return the root of the dataset; see `build_dataset`."""
     return build_as(config_of(sources, root, **config))
 
 
 def config_of(
     sources: Path, root: Path, *, kind: type[ShardConfig] = ShardConfig, **config: Any
 ) -> ShardConfig:
-    """The configuration; see `build_dataset`."""
+    """Return the configuration of a small dataset; see `build_dataset`."""
     settings = {
         "tokenizer": str(small_vocabulary()),
         "pattern": "gpt2",
@@ -66,7 +66,7 @@ def config_of(
 
 
 def build_as(config: ShardConfig) -> Path:
-    """Shard as a configuration says; returns the root of the dataset."""
+    """Shard as a configuration says, and return the root of the dataset."""
     storage = open_storage(config.output)
     storage.create()
     make(plan_shard(config, storage), storage)
@@ -74,12 +74,12 @@ def build_as(config: ShardConfig) -> Path:
 
 
 def found_in(root: Path, **options: Any) -> list[str]:
-    """The files that `verify` names."""
+    """Return the files that `verify` names."""
     return [finding.file for finding in verify(LocalStorage(root), **options).findings]
 
 
 def require_sound(root: Path, **options: Any) -> Report:
-    """Have `verify` find nothing; returns its report."""
+    """Check that `verify` finds nothing, and return its report."""
     report = verify(LocalStorage(root), **options)
     assert report.findings == ()
     return report
@@ -90,7 +90,7 @@ def manifest_of(root: Path) -> Manifest:
 
 
 def streams_of(root: Path) -> dict[Split, list[int]]:
-    """The ids of each split, part after part, without padding."""
+    """Return the ids of each split, part after part, without padding."""
     made = Forger(root)
     ids: dict[Split, list[int]] = {}
     for part, record in made.records.items():
@@ -100,7 +100,7 @@ def streams_of(root: Path) -> dict[Split, list[int]]:
 
 
 def as_written(manifest: dict[str, Any]) -> bytes:
-    """A manifest as it stands in its file."""
+    """Return a manifest as the bytes of its file."""
     return (json.dumps(manifest, sort_keys=True, indent=1, ensure_ascii=False) + "\n").encode()
 
 
@@ -119,15 +119,15 @@ class Forger:
         }
 
     def shard_path(self, part: int, split: Split, number: int = 0) -> str:
-        """Path of a shard relative to the root."""
+        """Return the path of a shard relative to the root."""
         return f"{split}/{self.records[part].splits[split].shards[number].name}"
 
     def stream(self, part: int, split: Split) -> npt.NDArray[Any]:
-        """All ids of a part's split, padding included; a copy."""
+        """Return a copy of all ids of a part's split, padding included."""
         return stream_in(self.root, self.spec, split, self.records[part].splits[split])
 
     def set_stream(self, part: int, split: Split, ids: npt.NDArray[Any], **counts: int) -> None:
-        """Write other shards; `counts` are what the record is to say besides."""
+        """Write other shards; `counts` are more fields of the record to change."""
         form, held = self.spec.shard_format, self.records[part].splits[split]
         for shard in held.shards:
             (self.root / split / shard.name).unlink()
@@ -142,7 +142,7 @@ class Forger:
         self.set_split(part, split, changed)
 
     def put_shard(self, part: int, split: Split, number: int, samples: int, raw: bytes) -> Shard:
-        """Write one shard of any content."""
+        """Write one shard with any content."""
         name = self.spec.shard_format.shard_name(split, part, number)
         codec = Compression.parse(self.spec.compression)
         packed = None if codec is None else codec.compress(raw)
@@ -163,11 +163,11 @@ class Forger:
         self.change(part, splits=splits)
 
     def change(self, part: int, /, **fields: Any) -> None:
-        """Change fields of a record; nothing is validated."""
+        """Change fields of a record without validation."""
         self.records[part] = self.records[part].model_copy(update=fields)
 
     def documents(self, part: int) -> dict[str, list[Any]]:
-        """The provenance as lists."""
+        """Return the provenance as lists."""
         columns: dict[str, list[Any]] = pq.read_table(self.root / documents_path(part)).to_pydict()
         return columns
 
@@ -181,17 +181,17 @@ class Forger:
         self.change(part, documents=FileRecord.of(path, (self.root / path).read_bytes()))
 
     def listed(self, part: int) -> list[tuple[int, Split, npt.NDArray[Any]]]:
-        """Row, split and ids of each document."""
+        """Return row, split and ids of each document."""
         streams = {split: self.stream(part, split) for split in self.records[part].splits}
         found = []
         for row, split, tokens in zip(*self.documents(part).values(), strict=True):
             ids, streams[split] = np.split(streams[split], [tokens])
             found.append((row, split, ids))
-            streams[split] = streams[split][1:]  # behind the end-of-text id
+            streams[split] = streams[split][1:]  # after the end-of-text id
         return found
 
     def set_listed(self, part: int, documents: list[tuple[int, Split, npt.NDArray[Any]]]) -> None:
-        """Write provenance, shards and counts of other documents."""
+        """Write provenance, shards and counts for other documents."""
         eot_id, length = self.spec.tokenizer.eot_id, self.spec.sequence_length
         rows, splits, ids = zip(*documents, strict=True)
         tokens = [len(each) for each in ids]

@@ -1,4 +1,4 @@
-"""Two datasets that go together, of the same tokenizer and of other sources; and remote folders."""
+"""Two datasets with the same tokenizer and other sources, and remote folders."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,13 +15,13 @@ from tests.tasks.core.running import OneWorker
 
 @pytest.fixture
 def one_worker(monkeypatch) -> None:
-    """Estimates start no process."""
+    """Makes estimates start no process."""
     monkeypatch.setattr("tasks.core.estimate.sample.WorkerPool", OneWorker)
 
 
 @pytest.fixture(scope="session")
 def first(tmp_path_factory) -> Path:
-    """Of two files."""
+    """A dataset of two files."""
     texts = [text[:600] for text in make_documents(40, seed=5)]
     folder = tmp_path_factory.mktemp("first")
     return build_dataset(folder, [texts[:25], texts[25:]])
@@ -29,7 +29,7 @@ def first(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def second(tmp_path_factory) -> Path:
-    """Of three files, some of whose rows are left out."""
+    """A dataset of three files, of which some rows are left out."""
     texts = [text[:600] for text in make_documents(30, seed=6)]
     return build_dataset(
         tmp_path_factory.mktemp("second"),
@@ -40,7 +40,7 @@ def second(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def upload(bucket) -> Callable[[Path], str]:
-    """Puts all files of a folder into a bucket; returns their URL."""
+    """Puts all files of a folder into a bucket, and returns their URL."""
     client = Bucket(scheme="s3", name=bucket)
 
     def put(folder: Path) -> str:
@@ -53,7 +53,7 @@ def upload(bucket) -> Callable[[Path], str]:
 
 @pytest.fixture
 def commit(monkeypatch, tmp_path) -> Iterator[Callable[[Path], str]]:
-    """Puts all files of a folder into a dataset of the Hub; returns their URL."""
+    """Puts all files of a folder into a dataset of the Hub, and returns their URL."""
     with hub_server() as hub:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))

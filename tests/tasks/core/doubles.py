@@ -1,4 +1,4 @@
-"""A tokenizer whose ids are the bytes of the text, and parts made with it, all in a few lines."""
+"""A tokenizer whose ids are the bytes of the text, and parts made with it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +29,7 @@ EOT = 256
 
 
 class ByteReference:
-    """Stands in for a tiktoken encoding: one id a byte."""
+    """Stands in for a tiktoken encoding: one id per byte."""
 
     def encode_ordinary(self, text: str) -> list[int]:
         return list(text.encode())
@@ -51,7 +51,7 @@ def byte_tokenizer(*, vocab_size: int = 257, eot_id: int = EOT) -> Tokenizer:
 
 
 def make_spec(*, tokenizer: Tokenizer | None = None, **changes: Any) -> DatasetSpec:
-    """Samples of 4 tokens, 3 in a full shard that is not compressed, no holdout."""
+    """Return a spec: samples of 4 tokens, 3 per full shard, no compression, no holdout."""
     values: dict[str, Any] = {
         "text_column": "text",
         "sequence_length": 4,
@@ -66,7 +66,7 @@ def make_spec(*, tokenizer: Tokenizer | None = None, **changes: Any) -> DatasetS
 
 
 def write_source(path: Path, texts: Sequence[str | None] | pa.Array, **options: Any) -> SourceFile:
-    """A Parquet file with the column `text`."""
+    """Write a Parquet file with the column `text`."""
     kept = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({"text": kept}), path, **options)
@@ -93,7 +93,7 @@ def tokenized(
     tokenizer: Tokenizer | None = None,
     part: int = 0,
 ) -> tuple[PartRecord, list[JobProgress]]:
-    """Tokenize one part into `scratch`; its record, and the progress that was reported."""
+    """Tokenize one part into `scratch`; return its record and the reported progress."""
     chosen = tokenizer or byte_tokenizer()
     reports: list[JobProgress] = []
     job = tokenize_job(source, scratch, spec, part=part)
@@ -104,12 +104,12 @@ def tokenized(
 
 
 def record_in(scratch: Path) -> PartRecord:
-    """The record of what was tokenized into a folder."""
+    """Return the record of the part that was tokenized into a folder."""
     return from_json(PartRecord, (scratch / RECORD_FILE).read_bytes(), where=str(scratch))
 
 
 def write_job(scratch: Path, output: Path | str, *, part: int = 0) -> WriteJob:
-    """The job that goes with what was tokenized into `scratch`."""
+    """Return the job that writes the part tokenized into `scratch`."""
     return WriteJob(scratch=scratch, output=str(output), record=record_path(part))
 
 
@@ -123,7 +123,7 @@ def write_part(
 
 
 def stream_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> npt.NDArray[Any]:
-    """All ids of a part's split, padding included, from shards below `root`."""
+    """Return all ids of a part's split, padding included, from shards below `root`."""
     arrays = [np.empty(0, spec.dtype)]
     for shard in packed.shards:
         data = (root / split / shard.name).read_bytes()
@@ -134,7 +134,7 @@ def stream_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) ->
 
 
 def ids_in(root: Path, spec: DatasetSpec, split: Split, packed: SplitPart) -> list[int]:
-    """The same, without its padding."""
+    """Return all ids of a part's split without padding."""
     ids: list[int] = stream_in(root, spec, split, packed).tolist()
     assert len(ids) == packed.tokens + packed.padding
     assert set(ids[packed.tokens :]) <= {spec.tokenizer.eot_id}

@@ -1,4 +1,4 @@
-"""Builds that are made in this process, without Prefect and without worker processes."""
+"""Builds made in this process, without Prefect and without worker processes."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -16,7 +16,7 @@ B = TypeVar("B", bound=Build)
 
 
 class OneWorker(WorkerCache):
-    """A pool that does jobs in this process: a worker of its own takes a second to start."""
+    """A pool that does jobs in this process: a real worker takes a second to start."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -35,18 +35,18 @@ def quiet(words: str) -> None:
 
 
 def begun(build: B, output: Storage) -> B:
-    """A build whose output is marked as begun, unless it is published."""
+    """Mark the output of a build as begun, unless it is published, and return the build."""
     output.create()
     return build if build.published else lifecycle.begin(build, output, quiet)
 
 
 def make_plan(config: ShardConfig, output: Storage) -> ShardBuild:
-    """A dataset of some sources, started on its output."""
+    """Plan a dataset and start it on its output."""
     return begun(plan_shard(config, output), output)
 
 
 def do_parts(build: Build, output: Storage, parts: Iterable[int] | None = None) -> None:
-    """Do some parts as workers do, all that are left unless given."""
+    """Do some parts as workers do, by default all that are left."""
     cache = WorkerCache()
     cache.storage = lambda url: output if url == str(output) else open_storage(url)
 
@@ -61,19 +61,19 @@ def do_parts(build: Build, output: Storage, parts: Iterable[int] | None = None) 
 
 
 def publish(build: Build, output: Storage, tell: Callable[[str], None] = quiet) -> Build | None:
-    """Make the parts one output; returns the next phase of one that has two."""
+    """Make the parts one output; return the next phase of a build that has two."""
     return lifecycle.finish(build, output, tell)
 
 
 def second_phase(build: B, output: Storage) -> B:
-    """The second phase of a build whose first one is done."""
+    """Return the second phase of a build whose first phase is done."""
     after = lifecycle.finish(build, output, quiet)
     assert isinstance(after, type(build))
     return after
 
 
 def finish(build: Build, output: Storage) -> None:
-    """Do what is left of a build that is begun, and publish it."""
+    """Do what is left of a started build, and publish it."""
     left: Build | None = build
     while left is not None and not left.published:
         do_parts(left, output)
@@ -83,7 +83,7 @@ def finish(build: Build, output: Storage) -> None:
 
 
 def make(build: B, output: Storage) -> B:
-    """Make a build from the beginning to the end; returns it as it was started."""
+    """Make a build from beginning to end, and return it as it was started."""
     build = begun(build, output)
     if build.published:
         lifecycle.end_killed_run(build, output, quiet)
@@ -92,13 +92,13 @@ def make(build: B, output: Storage) -> B:
 
 
 def planned(plan: Callable[[Any, Storage], B], config: Any) -> tuple[B, Storage]:
-    """A build as a function plans it, started on the output that its configuration names."""
+    """Plan a build with a function, and start it on the output that its configuration names."""
     output = open_storage(config.output)
     return begun(plan(config, output), output), output
 
 
 def complete(plan: Callable[[Any, Storage], B], config: Any) -> B:
-    """The same to the end, its parts done in reverse order; returns it as it was started."""
+    """Plan and make a build, its parts in reverse order, and return it as it was started."""
     build, output = planned(plan, config)
     if not build.published:
         do_parts(build, output, reversed(build.todo))

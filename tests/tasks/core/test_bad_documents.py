@@ -1,4 +1,4 @@
-"""What cannot be read is never lost in silence: it fails the file, or is counted and listed."""
+"""A document that cannot be read fails its file, or is counted and listed; it is never lost."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ BAD = {3: b'{"text": 5}', 9: b"{", 17: b'{"text": "\xff"}'}
 
 
 def write(folder: Path, bad: dict[int, bytes]) -> Path:
-    """Two files of lines, some of the first one replaced."""
+    """Write two files of lines; in the first, some are replaced."""
     folder.mkdir(exist_ok=True)
     lines = [json.dumps({"text": text}).encode() for text in TEXTS]
     for row, line in bad.items():
@@ -56,7 +56,7 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path) -> None:
     assert "unreadable documents, left out" in shown
     assert "a.jsonl: line 10, byte" in shown
 
-    # the good ones are those of a file without the bad ones
+    # The good documents are those of a file without the bad ones.
     lines_without = [json.dumps({"text": text}) for row, text in enumerate(TEXTS) if row not in BAD]
     good = tmp_path / "good"
     good.mkdir()
@@ -67,7 +67,7 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path) -> None:
     assert [path for path in same.list() if ".mds" in path] == shards
     assert all(storage.read(path) == same.read(path) for path in shards)
 
-    # one that can be read is not hidden
+    # A skipped document that can be read by now is found.
     data = (sources / "a.jsonl").read_bytes()
     (sources / "a.jsonl").write_bytes(data.replace(b'{"text": 5}', b'{"text":"y'))
     assert found_in(tmp_path / "dataset", deep=True)

@@ -1,4 +1,4 @@
-"""Datasets whose documents begin with an id of their own, made in every way, beside naive ids."""
+"""Datasets whose documents begin with a special id, made in every way, compared with naive ids."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -47,18 +47,18 @@ TEXTS: list[str | None] = [
 ]
 FILES = [TEXTS[:20], TEXTS[20:50], TEXTS[50:]]
 MORE = ["one more", *(text[:200] for text in make_documents(9, seed=9))]
-LEAST = 60  # tokens of a text
+LEAST = 60  # the least number of tokens per text
 Way = Callable[..., Path]
 
 
 def naive(texts: list[str | None]) -> list[list[int]]:
-    """Each text between its two ids, by the reference."""
+    """Return each text between its two ids, encoded by the reference."""
     encode = load_tokenizer(str(small_vocabulary()), pattern="gpt2").encode
     return [[BOS, *encode(text), EOT] for text in texts if text]
 
 
 def documents_of(root: Path) -> list[list[int]]:
-    """All documents of a dataset, a split after the other, padding left out."""
+    """Return all documents of a dataset, split after split, without padding."""
     return [one for ids in streams_of(root).values() for one in cut(np.array(ids), EOT)]
 
 
@@ -87,7 +87,7 @@ def merge(folder: Path, **config: Any) -> Path:
 
 
 def resume(folder: Path, **config: Any) -> Path:
-    """Killed after each part of the first phase; the bytes are those of a run that was not."""
+    """Kill a run after each part of the first phase; its bytes are those of an undisturbed run."""
     whole = build_dataset(folder, FILES, **config)
     settings = config_of(folder / "sources", folder / "again", **config)
     for _ in FILES:
@@ -138,7 +138,7 @@ def test_every_document_begins_and_ends_with_its_id(name, tmp_path) -> None:
 
 
 def test_the_same_texts_are_held_out(tmp_path) -> None:
-    """A beginning changes neither the split of a document nor their order."""
+    """A beginning changes neither the splits of documents nor their order."""
     plain = streams_of(build_dataset(tmp_path / "plain", FILES))
     begun = streams_of(build_dataset(tmp_path / "begun", FILES, **FIRST))
     for split, ids in begun.items():
@@ -147,7 +147,7 @@ def test_the_same_texts_are_held_out(tmp_path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_sets_of_ids_are_written_and_read_with_it(case, tmp_path) -> None:
-    """Back from an export come the documents; a set without beginnings gets them."""
+    """An import of an export gives the documents back; a set without beginnings gets them."""
     root = build_dataset(tmp_path, FILES, **FIRST)
     back = imported(case.name, case.made(root, tmp_path), tmp_path / "back", **case.read, **FIRST)
     assert sorted(documents_of(back)) == sorted(ALL)
@@ -194,7 +194,7 @@ def test_datasets_with_and_without_do_not_go_together(tmp_path) -> None:
     "edit",
     [
         lambda ids: ids.put(0, 5),  # the first document begins with another id
-        lambda ids: ids.put(1, BOS),  # it stands twice
+        lambda ids: ids.put(1, BOS),  # the beginning stands twice
         lambda ids: ids.put(np.flatnonzero(ids == EOT)[0] - 1, BOS),
     ],
 )

@@ -1,6 +1,6 @@
-"""What a configuration takes, what it refuses, and what of it decides the bytes.
+"""The values that a configuration takes or refuses, and those that decide the bytes.
 
-Defaults are those of docs/reference/options.md, which a test compares.
+Another test compares the defaults with docs/reference/options.md.
 """
 
 import os

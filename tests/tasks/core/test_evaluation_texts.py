@@ -1,4 +1,4 @@
-"""Documents that hold an n-gram of evaluation texts are left out, or counted."""
+"""Documents that contain an n-gram of an evaluation text are left out, or counted."""
 
 import json
 import random
@@ -91,7 +91,7 @@ def test_each_text_is_counted_and_marked_documents_stay(sources, questions, tmp_
 
 @pytest.mark.parametrize("words", [2, 5, 13])
 def test_ids_acquit_no_document_that_holds_an_ngram(questions, words) -> None:
-    """Documents of all lengths, long ones before, between and after short ones."""
+    """The documents have all lengths, long ones before, between and after short ones."""
     tokenizer = load_tokenizer(str(small_vocabulary()), pattern="gpt2")
     engine = choose_engine(tokenizer, engine="auto")
     assert engine.words is not None

@@ -1,4 +1,4 @@
-"""A dataset of filtered documents: what stays, what is counted, and what checks it."""
+"""A dataset of filtered documents: which stay, which are counted, and what `verify` checks."""
 
 import shutil
 from pathlib import Path

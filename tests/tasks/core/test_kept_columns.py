@@ -1,4 +1,4 @@
-"""Columns that are kept beside documents: in every format, through every phase, or one error."""
+"""Columns kept beside documents, in every format and through every phase, or one error."""
 
 import json
 from pathlib import Path
@@ -50,16 +50,16 @@ EXPECTED = [tuple(value(row, column) for column in KEPT) for row in ROWS if row[
 
 
 def write(folder: Path, suffix: str) -> Path:
-    """The rows as a file of a format."""
+    """Write the rows as a file of a format."""
     path = folder / f"rows.{suffix}"
     table = pa.Table.from_pylist(ROWS)
     if suffix == "parquet":
-        words = table["language"].combine_chunks().dictionary_encode()  # as many files have them
+        words = table["language"].combine_chunks().dictionary_encode()  # as in many files
         pq.write_table(table.set_column(1, "language", words), path, row_group_size=9)
     elif suffix == "arrow":
         with pa.ipc.new_file(path, table.schema) as writer:
             writer.write_table(table, max_chunksize=11)
-    elif suffix == "tar":  # texts and columns in files of their own
+    elif suffix == "tar":  # texts and columns in separate files
         members = []
         for number, row in enumerate(ROWS):
             rest = {name: value for name, value in row.items() if name != "text"}
@@ -90,7 +90,7 @@ FORMATS = ["parquet", "arrow", "jsonl", "json", "cbor", "tar"]
 @pytest.mark.parametrize(("suffix", "times"), [*((suffix, 1) for suffix in FORMATS), ("jsonl", 40)])
 def test_every_format_has_the_same_values(tmp_path, suffix, times) -> None:
     path = write(tmp_path, suffix)
-    if times > 1:  # so large that Arrow's parser takes it
+    if times > 1:  # large enough for Arrow's parser
         path.write_text(path.read_text() * times)
     batches = batches_of(path, ReadOptions(kept=KEPT))
     assert len(batches) > 1
@@ -228,7 +228,7 @@ def test_verify_finds_another_value(tmp_path, sources) -> None:
     ],
 )
 def test_a_column_has_the_type_of_all_of_its_values(tmp_path, monkeypatch, groups, kept) -> None:
-    """Also of those that come row groups later."""
+    """Values that come row groups later count too."""
     monkeypatch.setattr(part_files, "_DOCUMENTS_A_ROW_GROUP", 1)
     path = tmp_path / "documents/00000.parquet"
     file = part_files.DocumentsFile(path, make_spec(keep_columns=("n",)))

@@ -1,4 +1,4 @@
-"""Rows that are no documents: counted for all to see, and an error if a source gives none."""
+"""Rows that are no documents are counted in all output; a source with no document is an error."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def lines(rows: Iterable[object]) -> bytes:
 
 
 def write(folder: Path, **files: bytes) -> Path:
-    """Files of JSON Lines, of these contents."""
+    """Write JSON Lines files with these contents."""
     folder.mkdir()
     for name, data in files.items():
         (folder / f"{name}.jsonl").write_bytes(data)

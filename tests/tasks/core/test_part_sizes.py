@@ -1,4 +1,4 @@
-"""Large files cut and small ones taken together, from plan to verify: the same documents."""
+"""Large files are cut and small ones joined, from plan to verify: the documents are the same."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def lines(sources) -> Path:
 
 
 def rows_of(root: Path) -> list[tuple[str, int, str]]:
-    """Source, row and split of each document, as `inspect` names them, by the order of parts."""
+    """Return source, row and split of each document, as `inspect` names them, in part order."""
     storage, found = LocalStorage(root), []
     manifest = read_manifest(storage)
     for part in manifest.parts:
@@ -60,7 +60,7 @@ def rows_of(root: Path) -> list[tuple[str, int, str]]:
 
 
 def require_same(root: Path, whole: Path, *, files: int) -> None:
-    """Have a dataset of other parts hold the documents of one with a part a file."""
+    """Check that a dataset with other parts holds the documents of one with one part per file."""
     assert streams_of(root) == streams_of(whole)
     assert rows_of(root) == rows_of(whole)
     assert describe(LocalStorage(root)).files == files
@@ -109,7 +109,7 @@ def test_what_was_cut_another_way_is_refused(lines, tmp_path) -> None:
         with pytest.raises(ConfigMismatchError, match=said):
             build_from(lines, root, part_size=size)
     data = bytearray(lines.read_bytes())
-    data[-10:-4] = b"xxxxxx"  # of the last span
+    data[-10:-4] = b"xxxxxx"  # in the last span
     lines.write_bytes(data)
     last = len(list((root / "parts").iterdir())) - 1
     with pytest.raises(ConfigMismatchError, match=r"content xxh128") as caught:

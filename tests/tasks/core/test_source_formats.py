@@ -1,4 +1,4 @@
-"""The same documents make the same dataset in whatever format they come, from plan to estimate."""
+"""The same documents make the same dataset in every source format, from plan to estimate."""
 
 from pathlib import Path
 from typing import Any
@@ -50,11 +50,11 @@ FILES: list[list[str | None]] = [
 
 @pytest.fixture(autouse=True)
 def estimates_in_this_process(one_worker) -> None:
-    """No process is started for an estimate."""
+    """Start no process for an estimate."""
 
 
 def made(root: Path) -> dict[str, str]:
-    """Shards, indexes and provenance: all but what names the sources."""
+    """Return shards, indexes and provenance: everything except the files that name the sources."""
     return {
         path: digest
         for path, digest in file_hashes(root).items()
@@ -63,14 +63,14 @@ def made(root: Path) -> dict[str, str]:
 
 
 def require_same(root: Path, as_parquet: Path) -> None:
-    """Have a dataset be that of the same documents in Parquet, and compare it with its sources."""
+    """Check that a dataset equals the one made from Parquet files, and matches its sources."""
     assert made(root) == made(as_parquet)
     report = require_sound(root, deep=True, deep_documents=50)
     assert report.checked.retokenized >= 50
 
 
 def require_estimated(root: Path, sources: Path, **options: Any) -> None:
-    """Have an estimate of small files, which are read whole, be what a run makes of them."""
+    """Check that the estimate of small files, which it reads whole, is what a run makes of them."""
     tokenizer = str(small_vocabulary())
     config = EstimateConfig(
         sources=(str(sources),),
@@ -113,7 +113,7 @@ def test_a_column_that_holds_no_texts_is_refused_before_any_work(tmp_path) -> No
 
 
 def test_json_arrays_with_a_title_and_a_body(as_parquet, tmp_path) -> None:
-    """Both, joined, are the text that stands in one column elsewhere."""
+    """Title and body, joined, are the text that other formats hold in one column."""
     (tmp_path / "sources").mkdir()
     for number, texts in enumerate(FILES):
         rows = []

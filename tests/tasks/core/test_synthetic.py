@@ -1,4 +1,4 @@
-"""The project's own text is the same every time, and like the text it stands for."""
+"""The project's synthetic text is the same every time, and similar to real text."""
 
 import hashlib
 
@@ -13,12 +13,12 @@ def test_documents_are_a_function_of_the_seed() -> None:
     assert len(set(documents)) == 200
     assert not set(documents) & set(make_documents(200, seed=6))
     digest = hashlib.sha256("\x00".join(documents).encode()).hexdigest()
-    # Written down: the same on every machine and release of Python.
+    # The digest is fixed: the text is the same on every machine and release of Python.
     assert digest == "719939d53716987b0b4b18ca9de79505188612a2eb1694bf353728770ae40dd6"
 
 
 def test_a_vocabulary_is_a_function_of_the_documents(vocabulary, tokenizer, tmp_path) -> None:
-    """The session's, which another process may have trained."""
+    """Another process may have trained the session's vocabulary."""
     documents = make_documents(300, seed=1)
     train_vocabulary(documents, 1024, tmp_path / "again.tiktoken")
     assert (tmp_path / "again.tiktoken").read_bytes() == vocabulary.read_bytes()

@@ -20,7 +20,7 @@ WORDS = [["one two", None, "three"], ["", "four five six"]]
 
 
 class ToyFormat(SourceFormat):
-    """A document a line, `~` for one that is null."""
+    """One document per line; `~` stands for null."""
 
     name = "toy"
     suffixes = (".toy",)

@@ -11,7 +11,7 @@ from tests.tasks.core.build_dataset import build_dataset
 
 @pytest.fixture(scope="session")
 def texts() -> list[list[str | None]]:
-    """Three files: ordinary, with nulls and empty texts, and of one document."""
+    """Three files: ordinary texts, texts with nulls and empty ones, and a single document."""
     made = [text[:600] for text in make_documents(40, seed=5)]
     mixed: list[str | None] = [*made[20:39]]
     mixed[3:3] = [None, ""]

@@ -1,4 +1,4 @@
-"""What the tests of `verify` and `inspect` share: running and printing, and damage."""
+"""Helpers for the tests of `verify` and `inspect`: they run, print and damage."""
 
 import io
 import json
@@ -28,7 +28,7 @@ def files_named(report: Report) -> set[str]:
 
 
 def printed(show: Callable[..., None], value: object) -> str:
-    """What a function prints on a wide terminal."""
+    """Return what a function prints on a wide terminal."""
     console = Console(file=io.StringIO(), record=True, width=200)
     show(value, console)
     return console.export_text()
@@ -52,7 +52,7 @@ def forged(copy: Path, change: Callable[[Forger], None], **options: Any) -> set[
 
 
 def with_record(copy: Path, data: bytes) -> set[str]:
-    """The files that are named if a record is something else, and the manifest lists it so."""
+    """Put other data in place of a record, list it in the manifest, and return the files named."""
     (copy / RECORD).write_bytes(data)
     manifest = json.loads((copy / "manifest.json").read_bytes())
     manifest["parts"][1]["record"] |= {"size": len(data), "xxh128": content_hash(data)}

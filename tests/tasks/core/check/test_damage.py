@@ -1,4 +1,4 @@
-"""`verify` names the file that disks or hands have damaged."""
+"""`verify` names the file that a disk or a person has damaged."""
 
 import json
 import random
@@ -86,7 +86,7 @@ def test_one_damage_hides_no_other(copy) -> None:
     for file in damaged:
         truncate(copy / file)
     (copy / "manifest.json").write_bytes(b"{}")
-    # Without the manifest nothing says which tokenizer files and index there should be.
+    # Without the manifest, no file says which tokenizer files and index there should be.
     expected = damaged - {"holdout/index.json", "tokenizer/ranks.tiktoken"}
     named = files_named(check(copy))
     assert {"manifest.json", "documents/00002.parquet", RECORD} <= named
@@ -109,11 +109,11 @@ def test_a_dataset_of_a_newer_version_is_not_called_damaged(copy) -> None:
         check(copy)
 
 
-# --- storage that fails every file ends the check, after a few of them
+# --- storage that fails every file ends the check after a few of them
 
 
 class Failing(LocalStorage):
-    """Answers the first reads, and then fails N of each ten."""
+    """Answers the first reads, and then fails `of_ten` of each ten."""
 
     def __init__(self, root: Path, *, after: int, of_ten: int) -> None:
         super().__init__(root)
@@ -144,7 +144,7 @@ def test_a_storage_that_fails_for_ever_ends_the_check(root, after) -> None:
     storage = Failing(root, after=after, of_ten=10)
     with pytest.raises(StorageDownError, match=f"failed {MAX_FAILURES} files in a row.*503"):
         verify(storage, deep=True, workers=2)
-    assert storage.reads <= after + MAX_FAILURES + 8  # those that other threads had in hand
+    assert storage.reads <= after + MAX_FAILURES + 8  # the files that other threads had in hand
 
 
 def test_files_that_fail_now_and_then_are_findings(root) -> None:

@@ -1,4 +1,4 @@
-"""`verify --deep` compares with the sources."""
+"""`verify --deep` compares a dataset with its sources."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def another_id(forger: Forger) -> None:
 
 
 def another_split(forger: Forger) -> None:
-    """A document moves from train to holdout, in every file."""
+    """Move a document from train to holdout, in every file."""
     documents = forger.listed(1)
     number = next(n for n, (_, split, _) in enumerate(documents) if split == "train")
     row, _, ids = documents[number]

@@ -1,4 +1,4 @@
-"""`verify` names the part that lies: every hash is right, what the files say is not."""
+"""`verify` names the file that lies: every hash is right, but its content is not."""
 
 import shutil
 import subprocess
@@ -33,7 +33,7 @@ MANIFEST, SHARD = "manifest.json", "train/00001/shard.00000.mds.zstd"
 
 
 def ids(edit: Callable[[Ids, Ids, int], Ids | None], **more: int) -> Change:
-    """Change part 1's train stream, given it, where its end-of-text ids are, and that id."""
+    """Change part 1's train stream; `edit` gets it, where its end-of-text ids are, and that id."""
 
     def change(forger: Forger) -> None:
         stream, eot_id = forger.stream(1, "train"), forger.spec.tokenizer.eot_id
@@ -47,15 +47,15 @@ def ids(edit: Callable[[Ids, Ids, int], Ids | None], **more: int) -> Change:
 
 WRONG_IDS = [
     ids(lambda stream, ends, eot: stream.put(ends[2], 5)),  # an end of text is gone
-    ids(lambda stream, ends, eot: stream.put(0, eot)),  # the stream begins with one
-    ids(lambda stream, ends, eot: stream.put(ends[-1], 5)),  # the last id is none
+    ids(lambda stream, ends, eot: stream.put(0, eot)),  # the stream begins with an end of text
+    ids(lambda stream, ends, eot: stream.put(ends[-1], 5)),  # the last id is no end of text
     ids(lambda stream, ends, eot: np.insert(stream[:-1], ends[1], eot)),  # padding before the end
     ids(lambda stream, ends, eot: np.append(stream, np.full(64, eot)), padding=64),  # a sample more
 ]
 
 
 def column(name: str, index: int, value: Any) -> Change:
-    """Change a value of the list of documents; a callable gets the column."""
+    """Change a value in the list of documents; a callable gets the column."""
 
     def change(forger: Forger) -> None:
         columns = forger.documents(1)
@@ -119,7 +119,7 @@ def test_what_lies_is_named_and_nothing_else(change, named, copy) -> None:
 
 
 def in_train(**amounts: int) -> Change:
-    """Add to counts of part 1's train split."""
+    """Add to the counts of part 1's train split."""
 
     def change(forger: Forger) -> None:
         held = forger.records[1].splits["train"]
@@ -155,7 +155,7 @@ def test_a_wrong_count_names_the_record(change, copy) -> None:
     ],
 )
 def test_a_wrong_manifest_is_named(edit, copy) -> None:
-    """Other changes are in test_manifests.py."""
+    """test_manifests.py makes all other changes."""
     Forger(copy).seal(edit)
     assert MANIFEST in files_named(check(copy))
 
@@ -197,11 +197,11 @@ def test_an_index_of_other_shards(copy) -> None:
     assert files_named(check(copy)) == {MANIFEST, "train/index.json"}
 
 
-# --- values that no run writes: `verify` names the file and stays small
+# --- values that no run writes: `verify` names the file and uses little memory
 
 
 def unchecked(shard: Shard, **update: Any) -> Shard:
-    """A shard that says what no shard may say."""
+    """Return a copy of a shard's entry with values that no shard may have."""
     changed = copy_object(shard)
     for name, value in update.items():
         object.__setattr__(changed, name, value)
@@ -254,7 +254,7 @@ def test_hostile_text_of_a_record(old, new, copy) -> None:
     assert RECORD in with_record(copy, text.replace(old, new, 1).encode())
 
 
-# Not getrusage: a child's ru_maxrss begins at its parent's.
+# getrusage does not do: a child's ru_maxrss starts at its parent's.
 _MEASURED = """
 import re, sys
 from pathlib import Path
@@ -273,7 +273,7 @@ print((peak() - before) // 1024)
 
 
 def bomb(copy: Path) -> str:
-    """1 GB of zeros where a shard should be, in some 30 KB."""
+    """Put 1 GB of zeros in place of a shard, compressed to about 30 KB."""
     forger = Forger(copy)
     packed = zstd.compress(bytes(2**30), 1, 1)
     shard = forger.shard_path(1, "train")
@@ -285,7 +285,7 @@ def bomb(copy: Path) -> str:
 
 
 def sparse_shard(copy: Path) -> str:
-    """A shard that is as long as its record says: 8 GB."""
+    """Make a shard as long as its record says: 8 GB."""
     forger = Forger(copy)
     shard = forger.shard_path(1, "train")
     with (copy / shard).open("r+b") as file:
@@ -296,7 +296,7 @@ def sparse_shard(copy: Path) -> str:
 
 
 def many_rows(copy: Path) -> str:
-    """Ten million documents in a small file; the record knows of a few."""
+    """List ten million documents in a small file; the record counts only a few."""
     forger, rows = Forger(copy), 5 * 10**6
     kinds = {"row": pa.int64(), "split": pa.string(), "tokens": pa.uint32()}
     with pq.ParquetWriter(

@@ -1,4 +1,4 @@
-"""`inspect` counts what a dataset holds, and its decoded samples are the source texts."""
+"""`inspect` counts what a dataset holds, and decodes samples to the source texts."""
 
 import shutil
 from dataclasses import replace
@@ -169,7 +169,7 @@ def test_samples_are_those_that_are_given(dataset, description, tmp_path) -> Non
 
 @pytest.fixture
 def forger(dataset, tmp_path) -> Forger:
-    """Of a copy."""
+    """A forger on a copy of the dataset."""
     return Forger(shutil.copytree(dataset.root, tmp_path / "dataset"))
 
 

@@ -1,4 +1,4 @@
-"""A manifest is compared whole with what it was made from: `verify` names any change of it."""
+"""`verify` compares a manifest with everything that it was made from, and names any change."""
 
 import json
 import random
@@ -32,7 +32,7 @@ KEPT = {"keep_columns": ("score",), "min_tokens": 2, "on_bad_document": "skip"}
 
 
 def lines(folder: Path, first: int, count: int = 12) -> Path:
-    """A file of JSON lines: documents, a copy, one without text, a bad one."""
+    """Write a file of JSON lines: documents, a copy, one without text, a bad one."""
     made = [
         json.dumps({"text": f"Document {first + n} of some words.", "score": n})
         for n in range(count)
@@ -44,7 +44,7 @@ def lines(folder: Path, first: int, count: int = 12) -> Path:
 
 
 class Makers:
-    """A dataset of each kind, below a folder of its own."""
+    """Makes datasets of each kind in a folder."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -100,7 +100,7 @@ DATASETS = [name for name in vars(Makers) if not name.startswith("_")]
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Each value of a manifest: its path, what holds it, its key there."""
+    """Yield each value of a manifest: its path, its container, and its key in that."""
     for key, own in [*value.items()] if isinstance(value, dict) else enumerate(value):
         where = f"{path}.{key}" if path else str(key)
         yield where, value, key
@@ -109,7 +109,7 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
 
 
 def changes(value: Any) -> list[Any]:
-    """Other values of the same type."""
+    """Return other values of the same type."""
     if isinstance(value, str):
         return [value[:-1] + ("0" if value[-1:] != "0" else "1")]
     if isinstance(value, list):
@@ -120,9 +120,9 @@ def changes(value: Any) -> list[Any]:
 
 
 def forgeries(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """The manifest with a value changed, as it would be written, or with a byte changed.
+    """Yield the manifest with one value changed, as it would be written, or with one byte changed.
 
-    Of values that stand in the same place, such as those of all parts, one is taken.
+    Only one of the values with corresponding paths, such as those of all parts, is changed.
     """
     value, taken = json.loads(data), Counter[str]()
     for path, holder, key in leaves(value):
@@ -142,9 +142,9 @@ def forgeries(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def known(data: bytes) -> Any:
-    """What a manifest says that another file says too.
+    """Return what a manifest says that another file says too.
 
-    Nothing else holds the bad documents of a shuffled dataset, and what a subset is of.
+    Only the manifest holds the bad documents of a shuffled dataset, and the source of a subset.
     """
     value = json.loads(data)
     value.get("shuffled", {}).pop("bad_listed", None)
@@ -155,7 +155,7 @@ def known(data: bytes) -> Any:
 
 
 def is_named(root: Path) -> bool:
-    """Whether `verify` finds something: first in the metadata alone, which takes less time."""
+    """Return whether `verify` finds something; the metadata comes first, as that is faster."""
     storage, out = LocalStorage(root), Outcome()
     open_checked(DatasetFiles(storage, storage.list()), out)
     return bool(out.findings) or not check(root, workers=1).sound
@@ -198,7 +198,7 @@ def test_of_an_export(name, tmp_path) -> None:
         (root / EXPORT).write_bytes(forged)
         with suppress(CorruptDatasetError, NewerVersionError):
             report = checked(root)
-            # Neither can be known: versions of libraries, and where the dataset was.
+            # Two things cannot be known: versions of libraries, and where the dataset was.
             if report.sound and not report.not_compared:
                 missed.append(words)
     assert not missed, "\n".join(missed)

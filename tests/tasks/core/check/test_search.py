@@ -1,4 +1,4 @@
-"""Documents are found by what they say: each one that says it, and no other."""
+"""A search finds each document that says something, and no other."""
 
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def searched(request, tmp_path_factory, tokenizer_json) -> LocalStorage:
     ],
 )
 def test_all_documents(searched, text, is_all) -> None:
-    """By the number of the source file and the row; no document is in both splits."""
+    """A row is named by its source file's number and its own; no document is in both splits."""
     found = [
         row for split in SPLITS for row in find_documents(searched, split, text, is_all=is_all)
     ]

@@ -1,4 +1,4 @@
-"""In a sound dataset `verify` finds nothing, and the stock reader its samples."""
+"""In a sound dataset `verify` finds nothing, and the stock reader finds its samples."""
 
 import shutil
 from dataclasses import replace
@@ -61,7 +61,7 @@ def test_other_tokenizers(tmp_path, texts, rank_path, tokenizer_json) -> None:
 def test_it_changes_nothing_and_counts_every_byte(copy) -> None:
     before = file_hashes(copy)
     (copy / "runs").mkdir()
-    (copy / "runs/anything.txt").write_text("?")  # is not looked at
+    (copy / "runs/anything.txt").write_text("?")  # runs/ is not looked at
     seen = []
     report = require_sound(
         copy, deep=True, on_progress=lambda done, total: seen.append((done, total))
@@ -83,10 +83,10 @@ def test_what_its_listener_raises_ends_it(sound) -> None:
     assert len(seen) == 1
 
 
-@pytest.mark.filterwarnings("ignore")  # of packages that are not this one
+@pytest.mark.filterwarnings("ignore")  # from other packages
 @pytest.mark.parametrize("compression", ["none", "zstd:1", "gz:6", "bz2"])
 def test_stock_streaming_dataset_reads_each_split(compression, tmp_path) -> None:
-    """F1: sample for sample."""
+    """The stock reader returns the same samples in the same order."""
     pytest.importorskip("torch")
     from streaming_ext.training.stock import streaming
 
@@ -96,7 +96,7 @@ def test_stock_streaming_dataset_reads_each_split(compression, tmp_path) -> None
     forger = Forger(root)
     for split in SPLITS:
         expected = np.concatenate([forger.stream(part, split) for part in (0, 1)])
-        local = shutil.copytree(root / split, tmp_path / split)  # it unpacks in there
+        local = shutil.copytree(root / split, tmp_path / split)  # the reader unpacks there
         dataset = streaming.StreamingDataset(local=str(local), batch_size=1, validate_hash="xxh128")
         assert len(dataset) * 64 == len(expected) > 0
         for number, row in enumerate(expected.reshape(-1, 64)):
@@ -105,7 +105,7 @@ def test_stock_streaming_dataset_reads_each_split(compression, tmp_path) -> None
             np.testing.assert_array_equal(sample["tokens"], row)
 
 
-# --- lists that are read in many batches: what is found does not depend on how many they are
+# --- lists read in many batches: the number of batches does not change what is found
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -1,4 +1,4 @@
-"""Comparing a tokenizer with that of a dataset; datasets that were made without its probes."""
+"""A tokenizer is compared with a dataset's own, also if the dataset has no probes."""
 
 import json
 import re
@@ -47,7 +47,7 @@ def with_manifest(root: Path, **changes: Any) -> None:
 
 
 def older(dataset: Path, root: Path) -> Path:
-    """The dataset as an earlier version made it: without the probes."""
+    """Copy a dataset as an earlier version made it: without the probes."""
     shutil.copytree(dataset, root)
     (root / PROBES_PATH).unlink()
     kept = [file for file in manifest_of(root).tokenizer_files if file.path != PROBES_PATH]
@@ -126,7 +126,7 @@ def test_the_same_ids_by_another_file(of_json, tmp_path) -> None:
 
 
 def test_an_older_dataset(sound, of_json, vocabulary, tmp_path) -> None:
-    """Its probes are made with the tokenizer that it holds."""
+    """Its probes are computed with the tokenizer that it holds."""
     root = older(sound, tmp_path / "old")
     require_sound(root)
     assert compared(root, vocabulary).same

@@ -1,4 +1,4 @@
-"""Sources with near copies, and the near copies that the rule finds in them, naively."""
+"""Sources with near copies, and a naive search for those that the rule finds."""
 
 import json
 import random
@@ -18,12 +18,12 @@ from tasks.core.synthetic import make_documents
 from tests.streaming_ext.text.packed import write_documents
 from tests.tasks.core.build_dataset import config_of
 
-Where = tuple[str, int]  # a source file and a row of it
+Where = tuple[str, int]  # a source file and a row in it
 NEAR = Deduplication(deduplicate="near").near
 
 
 def write_near_copies(folder: Path, files: int = 4, documents: int = 30) -> Path:
-    """Write files whose texts are edited, cut, and put into frames of others."""
+    """Write files whose texts are edited, cut, and put into frames from other texts."""
     folder.mkdir(parents=True)
     rng = random.Random(5)
     texts = [text[:600] for text in make_documents(files * 4, seed=7)]
@@ -65,12 +65,12 @@ def expected_near(
     rule: NearRule,
     older: tuple[set[Where], dict[Where, tuple[Where, int]]] = (set(), {}),
 ) -> tuple[set[Where], dict[Where, tuple[Where, int]]]:
-    """Divide documents into those that stay, and those left out: witness, and bins that agree.
+    """Return the documents that stay, and those left out, with their witness and equal bins.
 
     Args:
         lines: the folder of the sources.
         rule: the rule.
-        older: the same of a dataset that is extended.
+        older: the result for the dataset that is extended.
     """
     places, found = _sketched(lines, rule, older[1])
     buckets = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Copies are left out, the first of them stays: whatever the parts, the order, and the kills."""
+"""Copies are left out and the first stays, whatever the parts, the order, and the kills."""
 
 import itertools
 import json
@@ -27,13 +27,13 @@ from tests.tasks.core.check.damage import flip
 from tests.tasks.core.running import do_parts, publish, second_phase
 from tests.tasks.core.shuffle.building import KINDS
 
-Where = tuple[str, int]  # a source file and a row of it
+Where = tuple[str, int]  # a source file and a row in it
 EACH_KIND = pytest.mark.parametrize("kind", KINDS, indirect=True)
 DEDUPLICATED = pytest.mark.parametrize("kind", ["in order", "shuffled"], indirect=True)
 
 
 def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
-    """Where the documents of a dataset stood; where its copies did, and their first copies."""
+    """Return the rows of a dataset's documents; the rows of its copies, with the first copies."""
     manifest = manifest_of(root)
     parts = [PartOfDataset(LocalStorage(root), manifest, each.part) for each in manifest.parts]
     origins = [part.source_rows() for part in parts]
@@ -55,7 +55,7 @@ def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
 
 
 def expected(lines: Path, comparison: str) -> tuple[set[Where], dict[Where, Where]]:
-    """The same by a dictionary of all texts."""
+    """Return what a dictionary of all texts finds, in the form of `kept_and_left_out`."""
     firsts: dict[str, Where] = {}
     left_out = {}
     for file in sorted(lines.iterdir()):
@@ -89,9 +89,9 @@ def test_first_copy_stays(builder, lines, comparison) -> None:
 
 
 def test_no_text_on_both_sides(builder, lines) -> None:
-    """Texts that are equal once normalized fall on one side, also where all of them stay."""
+    """Texts that are equal once normalized go to the same split, even if all of them stay."""
     sides = {}
-    for file in sorted(lines.iterdir()):  # each alone: as nodes of their own
+    for file in sorted(lines.iterdir()):  # each alone, like a node's partition
         alone = replace(builder, sources=file)
         root = alone.build(file.stem, deduplicate="normalized", holdout_fraction=0.5)
         rows = [json.loads(line)["text"] for line in file.read_text().splitlines()]
@@ -174,7 +174,7 @@ def test_only_spills_need_not_last(builder, monkeypatch) -> None:
 
 @EACH_KIND
 def test_what_a_loss_of_power_takes_is_made_again(builder, whole) -> None:
-    """Spills are not synced: those of a recorded part may be gone, or cut short."""
+    """Spills are not synced: those of a recorded part may be lost or cut short."""
     root = builder.folder / "out"
     plan, storage = builder.begin(root)
     do_parts(plan, storage)
@@ -203,7 +203,7 @@ def test_another_unicode(builder) -> None:
 
 @DEDUPLICATED
 def test_a_damaged_list_of_copies(builder) -> None:
-    """Of other damage see test_killed_runs.py."""
+    """test_killed_runs.py tests other damage."""
     plan, storage = builder.begin()
     do_parts(plan, storage)
     second = second_phase(plan, storage)
@@ -213,7 +213,7 @@ def test_a_damaged_list_of_copies(builder) -> None:
 
 
 def test_all_are_copies(builder) -> None:
-    """A part of which nothing stays is a part still."""
+    """A part of which no document stays remains a part."""
     for number in range(3):
         (builder.folder / f"{number}.jsonl").write_text('{"text": "one text"}\n' * 5)
     root = replace(builder, sources=builder.folder / "*.jsonl").build()
@@ -238,12 +238,12 @@ def test_object_storage(builder, bucket) -> None:
     assert all(storage.read(name) == (root / name).read_bytes() for name in names)
 
 
-# --- copies that are known while a part is tokenized are not tokenized; the dataset is the same
+# --- copies known while a part is tokenized are not tokenized; the dataset is the same
 
 
 @pytest.fixture
 def tokenized(monkeypatch) -> list[str]:
-    """All texts that were tokenized."""
+    """All texts that are tokenized."""
     texts: list[str] = []
 
     class Noting(ReferenceEngine):
@@ -279,7 +279,7 @@ def test_each_text_is_tokenized_once(
     assert file_hashes(root) == file_hashes(whole)
     once = [text for text in tokenized if text]
     assert set(once) == set(every)
-    if not filters:  # of those that are left out for their tokens nothing is remembered
+    if not filters:  # documents left out for their tokens are not remembered
         assert len(once) == len(set(every))
 
 
@@ -316,6 +316,6 @@ def test_what_is_remembered_is_bounded(monkeypatch) -> None:
         table.add(keys[begin:end], tokens[begin:end])
         assert len(table._chunks) <= 10
     assert table.tokens_of(keys[:end]).tolist() == tokens[:end].tolist()
-    for _ in range(2):  # what is added then is not remembered
+    for _ in range(2):  # keys added from here on are not remembered
         assert table.tokens_of(keys[end:]).max() == -1
         table.add(keys[end:], tokens[end:])

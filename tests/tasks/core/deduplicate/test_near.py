@@ -1,4 +1,4 @@
-"""Near copies are left out for a witness that stays: whatever the parts, the order, the workers."""
+"""Near copies are left out for a witness that stays, whatever the parts, order and workers."""
 
 import json
 import shutil
@@ -180,7 +180,7 @@ def test_a_subset_again(builder, tmp_path) -> None:
 
 @EACH_KIND
 def test_witnesses_are_among_the_chosen(builder, tmp_path) -> None:
-    """A copy whose witness another choice left out is not listed."""
+    """A copy is not listed if another choice left out its witness."""
     original, root = builder.build(deduplicate=None), tmp_path / "subset"
     options = {"deduplicate": "near", "where": "tokens >= 60", "documents": 9, "seed": 1}
     subset(original, root, **options)
@@ -198,7 +198,7 @@ def test_a_part_of_near_copies_alone(tmp_path) -> None:
     texts = make_documents(6, seed=1)
     write_documents(lines / "0.jsonl", texts)
     write_documents(lines / "1.jsonl", [f"{text} again" for text in texts])
-    for keep in ((), ("id",)):  # parts go together, or stand alone
+    for keep in ((), ("id",)):  # parts are joined, or stand alone
         name = "-".join(["made", *keep])
         original = build_from(lines, tmp_path / name, min_part_size=0, keep_columns=keep)
         root = tmp_path / f"subset-{name}"
@@ -227,7 +227,7 @@ def test_a_similarity_that_is_none(forger, similarity) -> None:
 
 
 def test_another_witness(forger) -> None:
-    """Sound by itself: only the sources tell."""
+    """The list is consistent; only the sources show that it is wrong."""
     row = forger.name_another_first()
     assert not problems(forger)
     assert f"row {row} has similarity" in problems(forger, deep=True)

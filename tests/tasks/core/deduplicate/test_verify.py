@@ -1,4 +1,4 @@
-"""What `verify` finds of lists of copies that do not tell the truth, whatever their hashes say."""
+"""`verify` finds lists of copies that are wrong although their hashes are right."""
 
 import shutil
 from pathlib import Path
@@ -33,7 +33,7 @@ class CopiesForger(Forger):
         self.seal()
 
     def name_another_first(self) -> int:
-        """Name another document of part 0 as the first of a copy of part 2; returns its row."""
+        """Name another document of part 0 as the first of a copy in part 2; return its row."""
         table = self.copies(2)
         kept = self.documents(0)["row"]
         table["first_part"][0] = 0
@@ -107,7 +107,7 @@ def test_impossible_copies(change, said, forger) -> None:
 
 
 def test_no_copy_by_the_texts(forger) -> None:
-    """Sound by itself: only the sources tell."""
+    """The list is consistent; only the sources show that it is wrong."""
     row = forger.name_another_first()
     assert not problems(forger)
     found = problems(forger, deep=True)
@@ -136,7 +136,7 @@ def test_hashes_of_other_documents(forger, change) -> None:
     pq.write_table(table, forger.root / path)
     file = FileRecord.of(path, (forger.root / path).read_bytes()).model_dump()
     forger.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
-    if change == "another text":  # only the sources show it, and copies of that text
+    if change == "another text":  # only the sources and copies of that text show it
         require_sound(forger.root)
         assert "digests" in found_in(forger.root, deep=True)
     else:

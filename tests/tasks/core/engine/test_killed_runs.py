@@ -1,4 +1,4 @@
-"""Every kind of run, killed anywhere: resumed, and nothing is published that nobody put there."""
+"""Runs of every kind, killed anywhere, resume and publish nothing that they did not make."""
 
 import re
 import shutil
@@ -27,17 +27,17 @@ from tests.tasks.core.subsets import test_annotate, test_subset, with_columns
 SHUFFLE = {"shuffle": "documents", "shuffle_seed": 3}
 COPIES = {"deduplicate": "exact"}
 NEAR = {"deduplicate": "near"}
-IN_PLACE = ("extend", "annotate")  # what changes a dataset that exists
+IN_PLACE = ("extend", "annotate")  # these change a dataset that exists
 Run = Callable[[Path], object]
 
 
 class KilledError(Exception):
-    """Where a run is killed."""
+    """Raised at the moment of a kill."""
 
 
 @pytest.fixture
 def runs(first, second, tmp_path) -> dict[str, Run]:
-    """Each kind of run, to its end, by its name."""
+    """Functions that do each kind of run to its end, by name."""
 
     def shard(output: Path, **options: str) -> Path:
         sources = first.parent / "sources"
@@ -89,7 +89,7 @@ def runs(first, second, tmp_path) -> dict[str, Run]:
 
 @pytest.fixture
 def killed(monkeypatch) -> Callable[[Run, Path, str], None]:
-    """Has a run end where it is about to do something."""
+    """Ends a run just before it does something."""
 
     def kill() -> None:
         raise KilledError
@@ -110,18 +110,18 @@ def killed(monkeypatch) -> Callable[[Run, Path, str], None]:
 
 
 def made(root: Path) -> dict[str, str]:
-    """What two runs must have alike, of a published output."""
+    """Return the files of a published output, which two equal runs have in common."""
     found = file_hashes(root)
     assert MANIFEST in found or EXPORT in found
     return found
 
 
 def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
-    """One file of each kind that a killed run left for the next one, of the last part of it.
+    """Return one file of each kind that a killed run left for the next one, from its last part.
 
     Args:
-        half: holds the output and the scratch folder.
-        old: files of the dataset that is extended.
+        half: the folder of the output and the scratch folder.
+        old: the files of the dataset that is extended.
     """
     files = {}
     for folder in (half / "out", *half.glob(".out.scratch/kept")):
@@ -157,7 +157,7 @@ def kinds_of_files(half: Path, old: Collection[str]) -> list[str]:
     ],
 )
 def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) -> None:
-    """Each run was killed behind the last part, of the first phase or of all."""
+    """Each run is killed after the last part, of the first phase or of all."""
     run, half = runs[kind], tmp_path / "half"
     run(tmp_path / "expected")
     expected = made(tmp_path / "expected")
@@ -177,7 +177,7 @@ def test_a_flip_in_each_kind_of_file(runs, killed, kind, at, refused, tmp_path) 
             assert made(again / "out") == expected, path
             continue
         assert path.split("/")[-2] in refused, message
-        # One line, and what to do
+        # The message is one line and says what to do.
         assert re.fullmatch(f".*{re.escape(str(again / path))} is.*[Rr]emove.*", message)
         left = content(again / "out")
         assert (left.get(MANIFEST), left.get(EXPORT)) == (old.get(MANIFEST), None)
@@ -216,7 +216,7 @@ def test_a_run_that_is_killed_between_two_parts_resumes(runs, kind, tmp_path, mo
 
 @pytest.mark.parametrize("kind", [*IN_PLACE, "shard", "parquet", "copy", "merge", "subset"])
 def test_a_put_of_the_manifest_that_is_answered_and_lost(runs, kind, tmp_path, monkeypatch) -> None:
-    """Nothing behind the manifest is done, such as removing what a run needs to resume."""
+    """The run does nothing after the manifest, such as removing what it needs to resume."""
     run, output = runs[kind], tmp_path / "out"
     run(tmp_path / "expected")
     before = content(tmp_path / "old") if kind in IN_PLACE else {}

@@ -1,4 +1,4 @@
-"""Waiting for room on scratch: bounded in bytes, never for ever, nobody left outside."""
+"""Waiting for room on scratch: room is bounded in bytes, and every part gets some."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +25,7 @@ def test_never_more_than_allowed() -> None:
         with lock:
             most = max(most, room.used)
         room.give_back(part)
-        room.give_back(part)  # as by a part that fails after its end
+        room.give_back(part)  # a part that fails after its end does this
 
     with ThreadPoolExecutor(30) as threads:
         list(threads.map(work, range(30)))

@@ -1,4 +1,4 @@
-"""A new kind of output takes one small class: the engine does everything else."""
+"""A new kind of output takes one small class; the engine does everything else."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from tests.tasks.core.running import begun, do_parts, finish
 
 
 class Shouted(BaseModel):
-    """Some texts, and what they become."""
+    """The texts of a build, and the files made from them."""
 
     texts: tuple[str, ...]
 
@@ -63,7 +63,7 @@ class Shout(DerivedBuild):
         return Recorded(storage=output, parts=files)
 
     def beside(self, output: Storage) -> Mapping[str, int]:
-        return {}  # the manifest is not that of a dataset
+        return {}  # the manifest is not one of a dataset
 
     def finish(self, output: Storage, on_status: OnStatus) -> Published:
         files = (self.shouted.file(part.number) for part in self.parts)
@@ -71,7 +71,7 @@ class Shout(DerivedBuild):
 
 
 def shout(folder: Path, *texts: str) -> tuple[Shout, LocalStorage]:
-    """What is left to shout in a folder, which is marked as started."""
+    """Start a build in a folder, and return its plan and its output."""
     output = LocalStorage(folder / "out")
     shouted = Shouted(texts=texts)
     build = Shout(

@@ -1,4 +1,4 @@
-"""The measurement of a tokenizer: what a run would do with it, and what a plan is made of."""
+"""The measurement of a tokenizer agrees with runs and with plans."""
 
 import json
 from pathlib import Path
@@ -54,12 +54,12 @@ def test_a_tokenizer_that_only_the_reference_serves(sources, tokenizer_json, tmp
 
 
 def test_other_ids_end_it(sources, vocabulary, monkeypatch) -> None:
-    """As they would end a run; the file is named."""
+    """Such ids would end a run too; the error names the file."""
     encode = FastEngine._encode_all
 
     def wrong(*arguments: Any) -> Any:
         encoded = encode(*arguments)
-        if len(encoded.offsets) > 100:  # of the vocabulary, which is compared first
+        if len(encoded.offsets) > 100:  # the vocabulary's, which is compared first
             return encoded
         return Encoded(encoded.ids[::-1].copy(), encoded.offsets)
 

@@ -1,4 +1,4 @@
-"""Time and disk, against sums done by hand."""
+"""Time and disk, compared with sums done by hand."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def taken(
     near: NearRule | None = None,
     **machines: float,
 ) -> Cost:
-    """By four workers a host, each of which does 100 MB of text a second."""
+    """Return the cost with four workers per host, each of which does 100 MB of text per second."""
     config = EstimateConfig(sources=("x",), tokenizer="y", workers=4, **machines)
     spec = make_spec(shuffle=shuffle, deduplicate=deduplicate, near=near)
     return cost(work, config, spec, rate=100 * MB, link=link)
@@ -56,13 +56,13 @@ def test_each_job_goes_to_the_worker_that_is_free_first() -> None:
 
 def test_workers_decide_if_everything_is_local() -> None:
     found = taken()
-    # A part takes 2 s of a worker; 40 on 4 are 20 s, and 40 are recorded.
+    # A part takes a worker 2 s; 40 parts on 4 workers take 20 s, and 40 parts are recorded.
     assert found.bottleneck == "workers"
     assert found.busy == {"network": 0, "workers": 20 + 40 * SECONDS_PER_PART, "disk": 0}
     assert found.seconds == START_SECONDS + found.busy["workers"]
     assert found.text_rate == pytest.approx(8000 * MB / found.seconds)
     assert (found.fetched, found.uploaded, found.output, found.spills) == (0, 0, 3100 * MB, 0)
-    # 6 parts on scratch, packed; the sources stay where they are
+    # 6 packed parts lie on scratch; the sources stay where they are.
     assert found.scratch == pytest.approx(6 * 77.5 * MB)
 
 
@@ -75,8 +75,8 @@ def test_twice_the_hosts_take_half_the_time_and_few_parts_leave_workers_idle() -
 def test_a_slow_network_decides() -> None:
     found = taken(WORK._replace(fetched=4000 * MB, uploads=True), link=12.5 * MB)
     assert found.bottleneck == "network"
-    assert found.busy["network"] == 320  # 4 GB come, 3.1 GB go the other way
-    assert found.seconds == START_SECONDS + 320 + 2  # the last part is worked on when it is here
+    assert found.busy["network"] == 320  # 4 GB are fetched, 3.1 GB uploaded
+    assert found.seconds == START_SECONDS + 320 + 2  # the last part is worked on after its download
     assert (found.fetched, found.uploaded) == (4000 * MB, 3100 * MB)
     assert found.scratch == pytest.approx(10 * (100 + 77.5) * MB)
     assert taken(WORK._replace(uploads=True), link=12.5 * MB).busy["network"] == 248
@@ -134,7 +134,7 @@ def test_the_interval_by_hand() -> None:
 
 @pytest.mark.parametrize("drawn", [5, 12])
 def test_95_of_100_intervals_hold_the_truth(drawn) -> None:
-    """40 files that differ in size and in tokens a byte."""
+    """The 40 files differ in size and in tokens per byte."""
     rng = np.random.default_rng(drawn)
     inside, trials = 0, 1000
     for _ in range(trials):

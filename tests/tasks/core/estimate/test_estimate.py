@@ -1,4 +1,4 @@
-"""Estimates beside what runs really make of the same sources."""
+"""Estimates, compared with what runs make of the same sources."""
 
 import json
 import tempfile
@@ -47,7 +47,7 @@ def plan(vocabulary, one_worker) -> Plan:
 
 @pytest.fixture(scope="module")
 def varied(tmp_path_factory) -> Path:
-    """Files of 5 row groups and more, from file to file in another language."""
+    """Files of 5 or more row groups; the fraction of upper-case texts differs by file."""
     folder = tmp_path_factory.mktemp("varied")
     texts = [text[:2000] for text in make_documents(100, seed=3)]
     for number in range(VARIED_FILES):
@@ -81,7 +81,7 @@ def test_intervals_hold_the_truth(varied, plan) -> None:
     assert truth.tokens.error == 0
     found = [plan(varied, sample_files=8, sample_seed=seed, **SMALL) for seed in (1, 2, 2)]
     assert found[1].tokens == found[2].tokens
-    assert found[0].tokens != found[1].tokens  # each seed looks elsewhere
+    assert found[0].tokens != found[1].tokens  # each seed draws other files
     for each in found[:2]:
         assert each.sample_files == 8
         assert each.sample_bytes < truth.sample_bytes / 5
@@ -99,7 +99,7 @@ def test_one_file_stands_for_many(varied, plan) -> None:
     assert found.scaled
     assert found.files == 1000
     assert found.tokens.value == pytest.approx(1000 * one.tokens.value)
-    assert found.tokens.error is None  # nobody knows how the others differ
+    assert found.tokens.error is None  # how the other files differ is not known
     assert found.cost.fetched == total
     assert found.cost.busy["network"] == pytest.approx(total / 4 / 125e6)
 

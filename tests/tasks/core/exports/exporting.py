@@ -15,8 +15,8 @@ from tests.tasks.core import running
 Split = str
 Documents = dict[Split, list[list[int]]]
 
-# Documents of one token, of more than a shard, and at the very end of one; a part that holds
-# nothing of a split.
+# Documents of one token, of more than a shard, and at the very end of a shard; a part that holds
+# no document of a split.
 PARTS = [
     [("train", [1, 2, 3]), ("holdout", [4]), ("train", [5] * 7), ("train", list(range(90)))],
     [("train", [6]), ("train", [7, 8])],
@@ -25,7 +25,7 @@ PARTS = [
 
 
 def documents_of(parts: Iterable[Iterable[tuple[Split, Any]]] = PARTS, eot: int = EOT) -> Documents:
-    """The documents of each split, each with an end-of-text id after it."""
+    """Return the documents of each split, each with an end-of-text id after it."""
     found: Documents = {"train": [], "holdout": []}
     for part in parts:
         for split, ids in part:
@@ -34,7 +34,7 @@ def documents_of(parts: Iterable[Iterable[tuple[Split, Any]]] = PARTS, eot: int 
 
 
 def make_dataset(folder: Path, **settings: Any) -> Built:
-    """A dataset of these documents in small shards."""
+    """Make a dataset of these documents in small shards."""
     return build(folder / "dataset", PARTS, **settings)
 
 
@@ -43,28 +43,28 @@ def config_of(dataset: Path | str, output: Path | str, name: str, **options: Any
 
 
 def planned(dataset: Path | str, output: Path | str, name: str, **options: Any) -> ExportBuild:
-    """An export; the output says from then on what it is going to be."""
+    """Plan an export; from then on, the output says what it is going to be."""
     return running.planned(plan_export, config_of(dataset, output, name, **options))[0]
 
 
 def exported(dataset: Path | str, output: Path | str, name: str, **options: Any) -> Path:
-    """A complete export; returns its folder."""
+    """Make a complete export and return its folder."""
     running.complete(plan_export, config_of(dataset, output, name, **options))
     return Path(output)
 
 
 def checked(root: Path) -> Report:
-    """What `verify` reports of an export."""
+    """Return what `verify` reports of an export."""
     return verify_export(LocalStorage(root))
 
 
 def content(root: Path) -> dict[str, bytes]:
-    """Every file of an export."""
+    """Return every file of an export."""
     files = [file for file in root.rglob("*") if file.is_file()]
     return {file.relative_to(root).as_posix(): file.read_bytes() for file in sorted(files)}
 
 
 def open_files(folder: Path) -> list[str]:
-    """Files below a folder that this process holds open."""
+    """Return the files below a folder that this process holds open."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return [path for link in links if (path := str(link.readlink())).startswith(str(folder))]

@@ -1,4 +1,4 @@
-"""What the trainers read of an export, by readers written from the formats' descriptions."""
+"""Readers of exports as trainers read them, written from the descriptions of the formats."""
 
 import csv
 import gzip
@@ -20,7 +20,7 @@ Reader = Callable[[Path, str], list[list[int]]]
 
 
 def cut(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
-    """Documents of a stream, each with the end-of-text id after it."""
+    """Return the documents of a stream, each with the end-of-text id after it."""
     found: list[list[int]] = [[]]
     for token in ids.tolist():
         found[-1].append(token)
@@ -31,7 +31,7 @@ def cut(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
 
 
 def cut_before(ids: np.ndarray, eot: int = EOT) -> list[list[int]]:
-    """Documents of a stream that begin with the end-of-text id; here it follows each."""
+    """Return the documents of a stream; the end-of-text id before each is moved to its end."""
     assert ids[0] == eot
     return cut(np.roll(ids, -1), eot)
 
@@ -41,7 +41,7 @@ def read_nanogpt(root: Path, split: str) -> list[list[int]]:
 
 
 def read_llmc_file(file: Path) -> np.ndarray:
-    """As `llmc/dataloader.h` reads it: the size must be exact."""
+    """Read a file as `llmc/dataloader.h` does: the size must be exact."""
     head = np.fromfile(file, "<i4", 256)
     dtype = {(20240520, 1): "<u2", (20240801, 7): "<u4"}[tuple(head[:2].tolist())]
     assert not head[3:].any()
@@ -57,7 +57,7 @@ def read_llmc(root: Path, split: str, *, prefix: str = "text", eot: int = EOT) -
 
 
 def read_megatron_pair(prefix: Path) -> list[list[int]]:
-    """As `IndexedDataset` reads it."""
+    """Read a pair of files as `IndexedDataset` does."""
     index = Path(f"{prefix}.idx").read_bytes()
     assert index[:9] == b"MMIDIDX\0\0"
     version, code, sequences, documents = struct.unpack_from("<QBQQ", index, 9)
@@ -88,7 +88,7 @@ def read_parquet(root: Path, split: str) -> list[list[int]]:
 
 
 def read_litdata(root: Path, split: str) -> list[list[int]]:
-    """As `TokensLoader` finds its ids, and by the offsets of the items."""
+    """Read ids as `TokensLoader` finds them, and by the offsets of the items."""
     index = json.loads((root / split / "index.json").read_text())
     (data_format,) = index["config"]["data_format"]
     dtype = {"no_header_numpy:5": "<u2", "no_header_numpy:6": "<u4"}[data_format]
@@ -138,9 +138,9 @@ def read_olmo(root: Path, split: str) -> list[list[int]]:
 
 
 def read_tars(root: Path, split: str) -> list[dict[str, bytes]]:
-    """The samples of a split's tars in order, as `webdataset` puts members together.
+    """Return the samples of a split's tars in order, as `webdataset` puts members together.
 
-    The lists of tars that `wids` and Energon read name the same tars and count the same samples.
+    Check that the lists for `wids` and Energon name the same tars and count the same samples.
     """
     samples: dict[str, dict[str, bytes]] = {}
     listed = json.loads((root / split / "index.json").read_text())["shardlist"]
@@ -172,7 +172,7 @@ def read_tars(root: Path, split: str) -> list[dict[str, bytes]]:
 
 
 def array_of(data: bytes) -> np.ndarray:
-    """The array of a `.npy`, which is what `numpy.save` writes, byte for byte."""
+    """Return the array of a `.npy`, which must be byte for byte what `numpy.save` writes."""
     found: np.ndarray = np.load(io.BytesIO(data))
     again = io.BytesIO()
     np.save(again, found)
@@ -200,5 +200,5 @@ READERS: dict[str, Reader] = {
 
 
 def read(name: str, root: Path) -> Documents:
-    """The documents of each split of an export."""
+    """Return the documents of each split of an export."""
     return {split: READERS[name](root, split) for split in ("train", "holdout")}

@@ -1,4 +1,4 @@
-"""What holds for every format: documents, repair, refusals, a disk that takes no more, checks."""
+"""The rules for every format: documents, repair, refusals, a full disk, checks."""
 
 import os
 from functools import partial
@@ -71,7 +71,7 @@ CASES: dict[str, tuple[Parts, dict[str, Any]]] = {
     "no holdout": ([[("train", [1, 2])], []], {}),
     "a large document, parts without any": (LARGE_DOCUMENT, {}),
 }
-# Formats whose files have a bound, which the large document is beyond.
+# Formats whose files have a bound, which the large document exceeds.
 BOUNDED: dict[str, dict[str, Any]] = {
     "megatron": {},
     "llmc": {},
@@ -82,7 +82,7 @@ BOUNDED: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_it_holds_the_documents_of_the_dataset(name, case, tmp_path, monkeypatch) -> None:
-    """However they lie in shards and in memory; it is sound, and published."""
+    """They may lie in shards and memory in any way; the export is sound and published."""
     if (name, case) == ("nanogpt", "ids of 32 bits"):
         pytest.skip("its ids have 16 bits")
     if case == "shards of one sample":
@@ -120,8 +120,8 @@ def test_a_part_that_lost_its_file_is_exported_again(name, dataset, tmp_path) ->
     lost.unlink()
     plan = planned(dataset, output, name)
     assert 0 in plan.todo
-    # What is made again counts for nothing until it is: the last part's bytes of a shared file
-    # make it as long as it is to be.
+    # A part counts as missing until it is made again, although the last part's bytes give a shared
+    # file its full length.
     do_parts(plan, LocalStorage(output), plan.todo[-1:])
     assert planned(dataset, output, name).todo == plan.todo[:-1]
 
@@ -159,7 +159,7 @@ def test_a_damaged_dataset_is_not_exported(name, tmp_path) -> None:
         with pytest.raises(CorruptDatasetError, match=said):
             exported(dataset, tmp_path / "out", name)
     assert not (tmp_path / "out" / EXPORT).exists()
-    assert open_files(tmp_path) == []  # a worker lives on, and other parts need descriptors
+    assert open_files(tmp_path) == []  # a worker goes on, and other parts need descriptors
 
 
 @pytest.mark.parametrize("name", ["litdata", "megatron", "olmo", "parquet"])
@@ -238,7 +238,7 @@ class TestVerify:
         assert files_named(checked(output)) == {"export/00001.json"}
 
     def test_other_documents_with_right_hashes_are_found(self, dataset, tmp_path) -> None:
-        """Hashes alone would take what a faulty writer wrote for right."""
+        """Hashes alone would accept what a faulty writer wrote."""
         output = exported(dataset, tmp_path / "out", "nanogpt")
         flip(output / "train.bin", 0)
         seal(LocalStorage(output))
@@ -249,7 +249,7 @@ class TestVerify:
 
 
 def seal(output: LocalStorage) -> None:
-    """Have the records and the manifest of an export agree with what its files hold."""
+    """Make the records and the manifest of an export agree with its files."""
     output.create()
     manifest, records = read_export(output), []
     for part, record in read_export_records(output).items():

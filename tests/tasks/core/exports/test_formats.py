@@ -1,4 +1,4 @@
-"""What one format has of its own: widths, headers, how files are cut, and what each refuses."""
+"""The features of single formats: widths, headers, how files are cut, and refusals."""
 
 import json
 import tarfile
@@ -31,7 +31,7 @@ EXPECTED = documents_of()
 
 
 def make(folder: Path, name: str, *, vocab_size: int = 100, **options: Any) -> Path:
-    """Exports a dataset of this test's own."""
+    """Make a dataset for one test and export it."""
     dataset = make_dataset(folder, vocab_size=vocab_size).root
     return exported(dataset, folder / "export", name, **options)
 
@@ -91,7 +91,7 @@ def test_a_chunk_of_litdata_is_below_the_bound_with_its_head(tmp_path) -> None:
     root = exported(dataset.root, tmp_path / "out", "litdata", max_file_size=2000)
     sizes = [file.stat().st_size for file in root.glob("train/*.bin")]
     assert max(sizes) <= 2000
-    assert sum(size > 1900 for size in sizes) >= len(sizes) - 3  # the last ones of parts
+    assert sum(size > 1900 for size in sizes) >= len(sizes) - 3  # except the last ones of parts
     assert checked(root).sound
 
 
@@ -128,7 +128,7 @@ DOCUMENTS = {"rows": "documents"}
 
 
 def members(root: Path) -> list[tarfile.TarInfo]:
-    """Of all tars."""
+    """Return the members of all tars."""
     found = []
     for file in sorted(root.glob("*/*.tar")):
         with tarfile.open(file) as opened:
@@ -139,7 +139,7 @@ def members(root: Path) -> list[tarfile.TarInfo]:
 class TestWebdataset:
     @pytest.mark.parametrize("provenance", [False, True])
     def test_documents_as_samples(self, tmp_path, *, provenance) -> None:
-        """Each names its source and row, if this is wanted."""
+        """Each sample names its source and row, if `provenance` is set."""
         root = make(tmp_path, "webdataset", **DOCUMENTS, provenance=provenance)
         for split, held in EXPECTED.items():
             samples = read_tars(root, split)

@@ -1,7 +1,7 @@
 """Exports read by the trainers' own libraries: `make interop` installs them and runs these tests.
 
-What they must find is in `readers.py` too, so that exports are proved without them. Of a library
-that only reads a file of ids, its cell of docs/reference/export-formats.md is the test.
+`readers.py` holds what they must find, so exports are also tested without them. For a library that
+only reads a file of ids, its cell in docs/reference/export-formats.md is the test.
 """
 
 import itertools
@@ -25,7 +25,7 @@ from tests.test_readme import blocks
 
 PARTS = numbered_parts(some_documents(120, seed=3, longest=200), parts=3)
 LENGTH = 64
-# Libraries warn of what is none of ours: optional packages, deprecated names.
+# Libraries warn about things of their own: optional packages, deprecated names.
 pytestmark = [
     pytest.mark.interop,
     pytest.mark.filterwarnings("ignore"),
@@ -131,7 +131,7 @@ CELLS = {
 
 @pytest.mark.parametrize("library", CELLS)
 def test_a_cell_of_the_document(library, expected, tmp_path, monkeypatch) -> None:
-    """It gives ids as int64, of the shape that its comment says, as they lie in the dataset."""
+    """Its ids are int64, have the shape in its comment, and lie in the dataset in this order."""
     made = build(tmp_path / "made", PARTS, sequence_length=LENGTH, vocab_size=50257)
     rows = {"sequence_length": LENGTH} if CELLS[library] == "webdataset" else {}
     exported(made.root, tmp_path / "export", CELLS[library], **rows)
@@ -160,7 +160,7 @@ def test_the_cell_of_tars_straight_from_text(tmp_path, monkeypatch) -> None:
 
 
 def cell_of(library: str) -> tuple[str, str | None]:
-    """A cell of docs/reference/export-formats.md, and the shape that it says its ids have."""
+    """Return a cell of docs/reference/export-formats.md, and the shape that it names for ids."""
     page = "how-to/webdataset" if "tars" in library else "reference/export-formats"
     found = [cell for cell in blocks(f"docs/{page}.md", "python") if library in cell]
     cell = found[0].replace("2048", str(LENGTH)).replace("2049", str(LENGTH + 1))
@@ -170,7 +170,7 @@ def cell_of(library: str) -> tuple[str, str | None]:
 
 
 def first_of(cell: str) -> np.ndarray:
-    """The ids that a cell's loop has first; some of these loops never end."""
+    """Return the first ids of a cell's loop; some of these loops never end."""
     seen: dict[str, Any] = {}
     exec(compile(f"{cell}    break\n", "docs/reference/export-formats.md", "exec"), seen)  # noqa: S102
     ids = np.asarray(seen["ids"])

@@ -14,13 +14,13 @@ from tests.tasks.core.running import begun, finish
 
 
 def write_source(file: Path, texts: Sequence[str | None]) -> Path:
-    """A source file of some documents."""
+    """Write a source file of some documents."""
     doubles.write_source(file, texts, row_group_size=7)
     return file
 
 
 def planned(dataset: Path | str, *sources: Path, **options: Any) -> tuple[ShardBuild, Storage]:
-    """The plan of an extension, which has taken the dataset."""
+    """Plan an extension, which takes the dataset."""
     config = ExtendConfig(
         dataset=str(dataset),
         sources=tuple(map(str, sources)),
@@ -29,7 +29,7 @@ def planned(dataset: Path | str, *sources: Path, **options: Any) -> tuple[ShardB
     storage = open_storage(str(dataset))
     seen = state_of(storage)
     plan = plan_extend(config, storage)
-    if state_of(storage) != seen:  # by a run that ended meanwhile
+    if state_of(storage) != seen:  # changed by a run that ended meanwhile
         plan = plan_extend(config, storage)
     return begun(plan, storage), storage
 

@@ -1,4 +1,4 @@
-"""What an extension leaves: the old generation whole, the next one beside it, both to be read."""
+"""An extension leaves the old generation whole and the next one beside it, both readable."""
 
 import shutil
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def second(tmp_path) -> Path:
 
 @pytest.fixture
 def twin(old, new, tmp_path) -> Path:
-    """What an extension makes that nothing disturbs."""
+    """The extended dataset, made undisturbed."""
     twin = shutil.copytree(old, tmp_path / "twin")
     extended(twin, new)
     return twin
@@ -90,7 +90,7 @@ def test_readers_of_each_generation(old, new) -> None:
 
     expected, parent = [*rows(first)], file_hashes(old)["manifest.json"]
     extended(old, new)
-    # what is open goes on; both can be opened; stock readers have all of it
+    # An open dataset stays as it is, both generations can be opened, stock readers see all of it.
     assert [*rows(first)] == expected
     again, newest = opened(old, parent[:12]), opened(old)
     assert again.size == first.size < newest.size
@@ -106,7 +106,7 @@ def test_an_index_and_a_manifest_of_two_generations(old, new) -> None:
     parent = file_hashes(old)["manifest.json"]
     extended(old, new)
     whole, newest = file_hashes(old), (old / "manifest.json").read_bytes()
-    (old / "manifest.json").write_bytes(stale)  # as one has it who read it before
+    (old / "manifest.json").write_bytes(stale)  # as a reader of the old manifest sees it
     assert opened(old).size == opened(old, parent).size
     (old / "manifest.json").write_bytes(newest)
     (old / "train/index.json").write_bytes(index)
@@ -116,7 +116,7 @@ def test_an_index_and_a_manifest_of_two_generations(old, new) -> None:
 
 
 def test_damage_of_what_older_generations_are_read_by(old, new) -> None:
-    """Training that stands in one would find it when it resumes."""
+    """Training that stands in an older generation would find it when it resumes."""
     extended(old, new)
     kept = [*old.glob("generations/*.json"), *old.glob("*/index-*.json")]
     assert len(kept) == 5
@@ -149,7 +149,7 @@ def test_sources_that_the_dataset_holds_are_left_out(old, new) -> None:
     assert [plan.parts[part].source for part in plan.todo] == [str(new)]
     assert extended(old, new).published
     assert len(manifest_of(old).generations) == 1
-    # and one that changed is refused
+    # A source that changed is refused.
     write_source(old.parent / "sources" / "001.parquet", OLD[1][:-1])
     with pytest.raises(ConfigMismatchError, match=r"(?s)other bytes.*001.parquet: \d+ bytes"):
         planned(old, old.parent / "sources")
@@ -164,7 +164,7 @@ def test_a_text_of_the_old_holdout_is_never_in_train(old, tmp_path) -> None:
 
 
 def test_means_that_are_not_given_are_those_of_each_host(old, new, tmp_path) -> None:
-    """Partitions are sent what is set: the rest is the host's own."""
+    """A partition gets only what is set: the rest is the host's own."""
     for means in ({}, {"workers": 3, "scratch": "/somewhere"}):
         config = ExtendConfig(dataset=str(old), sources=(str(new),), **means)  # type: ignore[arg-type]
         storage = LocalStorage(old)
@@ -229,7 +229,7 @@ def test_an_extension_that_was_given_up_leaves_nothing(tmp_path, new, second, ph
 
 
 def fail_once(storage: Storage, path: str, patch: pytest.MonkeyPatch, *, kept: bool) -> None:
-    """Have the first put of a file fail, although the storage kept it or before it did."""
+    """Make the first put of a file fail, after the storage kept it or before."""
     put, failed = storage.put, []
 
     def put_or_fail(name: str, data: bytes) -> None:
@@ -259,7 +259,7 @@ def test_publishing_that_failed_is_tried_again(old, new, twin, monkeypatch, path
 
 @pytest.mark.parametrize("held_out", [0.2, 0])
 def test_killed_between_the_manifest_and_the_indexes(tmp_path, new, monkeypatch, held_out) -> None:
-    """It is the next generation: verified and copied as that, with older indexes on top."""
+    """The output is the next generation: it is verified and copied as such, with older indexes."""
     old = build_dataset(tmp_path / "grows", OLD, holdout_fraction=held_out, sequence_length=16)
     twin = shutil.copytree(old, tmp_path / "twin")
     extended(twin, new)
@@ -287,7 +287,7 @@ def test_killed_between_the_manifest_and_the_indexes(tmp_path, new, monkeypatch,
 def test_one_extension_ends_while_another_looks_at_the_dataset(
     old, new, second, monkeypatch
 ) -> None:
-    """All of the first one's parts are recorded when the second one looks at the records."""
+    """All of the first one's parts are recorded when the second one reads the records."""
     first, storage = planned(old, new)
     do_parts(first, storage)
     hashed = planning.new_sources
@@ -306,12 +306,12 @@ def test_one_extension_ends_while_another_looks_at_the_dataset(
     assert len(manifest_of(old).generations) == 2
 
 
-# --- an extended dataset that lost something
+# --- an extended dataset that lost files
 
 
 @pytest.fixture
 def grown(old, new) -> Path:
-    """All of its sources in one folder, the newer one last in the order of their names."""
+    """A dataset extended twice; all its sources lie in one folder, the newest last by name."""
     sources = old.parent / "sources"
     extended(old, shutil.copy(new, sources / "002.parquet"))
     extended(old, write_source(sources / "003.parquet", NEW[:9]))
@@ -369,7 +369,7 @@ def test_a_lost_tokenizer_is_put_back_from_the_one_that_is_given(
     ],
 )
 def test_what_a_part_lost_comes_back_from_a_copy_only(grown, lost, said) -> None:
-    """No message advises removing the manifest, which names the generations."""
+    """No message suggests removing the manifest, which names the generations."""
     sources = grown.parent / "sources"
     next(iter(grown.glob(lost))).unlink()
     either = (CorruptDatasetError, ConfigMismatchError)

@@ -1,4 +1,4 @@
-"""Extensions of plain datasets, of shuffled ones and of those without copies, also killed."""
+"""Extensions of plain, shuffled and deduplicated datasets, also killed."""
 
 import random
 import shutil
@@ -41,7 +41,7 @@ def lines(tmp_path_factory) -> Path:
 
 
 def made(lines: Path, folder: Path, settings: dict[str, Any]) -> Path:
-    """A dataset of the first two files."""
+    """Make a dataset of the first two files."""
     folder.mkdir()
     for number in range(2):
         shutil.copy(lines / f"{number}.jsonl", folder)
@@ -51,7 +51,7 @@ def made(lines: Path, folder: Path, settings: dict[str, Any]) -> Path:
 
 @pytest.fixture(scope="module")
 def originals(lines, tmp_path_factory) -> Callable[[str], Path]:
-    """The dataset of each kind, made once; its sources lie beside it."""
+    """Makes the dataset of each kind, once; its sources lie beside it."""
 
     @cache
     def original(kind: str) -> Path:
@@ -77,7 +77,7 @@ BOTH = pytest.mark.parametrize("kind", ["both"], indirect=True)
 
 @ALL_KINDS
 def test_two_generations_more(old, lines, kind) -> None:
-    """What stays and what is left out is what a dictionary of all texts in order says."""
+    """The documents kept and left out are those that a dictionary of all texts in order gives."""
     settings = KINDS[kind]
     before = file_hashes(old)
     hashes = [before["manifest.json"]]
@@ -111,7 +111,7 @@ def test_two_generations_more(old, lines, kind) -> None:
 
 @pytest.mark.parametrize("kind", ["shuffled"], indirect=True)
 def test_each_generation_is_a_permutation_of_its_own(old, lines) -> None:
-    """Whose keys ascend, or `verify` would find it."""
+    """The keys of each ascend, or `verify` would find it."""
     orders = []
     for source, file in ((2, "2.jsonl"), (3, "3.jsonl")):
         first = len(manifest_of(old).parts)
@@ -122,15 +122,15 @@ def test_each_generation_is_a_permutation_of_its_own(old, lines) -> None:
             table = pq.read_table(old / f"documents/{part:05}.parquet")
             assert {*table["source"].to_pylist()} == {source}
             orders[-1] += table["row"].to_pylist()
-    assert sorted(orders[0]) == sorted(orders[1])  # files alike, and yet in another order
+    assert sorted(orders[0]) == sorted(orders[1])  # the files are alike, yet in another order
     assert orders[0] != orders[1]
     assert orders[0] != sorted(orders[0])
-    flip(old / "documents/sources.parquet")  # that of the first generation
+    flip(old / "documents/sources.parquet")  # the file of the first generation
     assert found_in(old) == ["documents/sources.parquet"]
 
 
 def test_hashes_a_range_at_a_time(lines, tmp_path, monkeypatch) -> None:
-    """Ranges of other widths in each generation: the same documents go."""
+    """The ranges have another width in each generation: the same documents are left out."""
     widths = iter([12, 90, 3])
     root = None
     for files in (["0.jsonl"], ["2.jsonl"], ["3.jsonl", "4.jsonl"]):
@@ -149,7 +149,7 @@ def test_hashes_a_range_at_a_time(lines, tmp_path, monkeypatch) -> None:
 
 @pytest.mark.parametrize("kind", ["shuffled", "both"], indirect=True)
 def test_nothing_but_copies(old, lines, tmp_path, kind) -> None:
-    """An extension that adds no document is a generation too: its sources are listed."""
+    """An extension that adds no document is a generation too: it lists its sources."""
     again = shutil.copy(lines / "1.jsonl", tmp_path / "again.jsonl")
     tokens = manifest_of(old).tokens
     extended(old, again)
@@ -161,7 +161,7 @@ def test_nothing_but_copies(old, lines, tmp_path, kind) -> None:
 
 @BOTH
 def test_added_documents_are_shown(old, lines, tmp_path) -> None:
-    """By the pass of training that grew, and by `inspect`."""
+    """The pass of training that grew traces them, and `inspect` shows them."""
     before = shutil.copytree(old, tmp_path / "before")
     extended(old, lines / "2.jsonl")
     _, state = steps(opened(before), 3)
@@ -178,11 +178,11 @@ def test_added_documents_are_shown(old, lines, tmp_path) -> None:
 
 
 class _KilledError(BaseException):
-    """In place of a signal."""
+    """Raised in place of a signal."""
 
 
 class _Dying:
-    """Counts what is put on and removed from local storage, and dies before one of these."""
+    """Counts the files put on and removed from local storage, and dies before one of these."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.done, self.dies_before = 0, -1
@@ -201,7 +201,7 @@ class _Dying:
 
 @pytest.mark.parametrize("kind", ["plain", "exact", "both"], indirect=True)
 def test_killed_anywhere(old, lines, tmp_path, monkeypatch) -> None:
-    """Before random steps: the dataset stays sound, and the same command gives the same bytes."""
+    """Kills come at random steps: the dataset stays sound, the same command gives equal bytes."""
     new = [lines / "2.jsonl", lines / "3.jsonl"]
     twin = shutil.copytree(old, tmp_path / "twin")
     dying = _Dying(monkeypatch)
@@ -239,7 +239,7 @@ def test_lost_hashes(old, lines, originals) -> None:
 
 
 def partitions(plan: ShardBuild, storage: Storage, folder: Path) -> Iterator[ShardBuild]:
-    """The plan of each of two hosts."""
+    """Yield the plan of each of two hosts."""
     put_shared_plan(plan, storage, folder.name, 2)
     shared = read_plan(storage, folder.name)
     for number, parts in enumerate(shared.partitions):
@@ -251,7 +251,7 @@ def partitions(plan: ShardBuild, storage: Storage, folder: Path) -> Iterator[Sha
 def test_hosts_make_partitions_of_each_phase_by_the_plan_that_they_share(
     old, lines, tmp_path
 ) -> None:
-    """The bytes of a shuffled dataset depend not even on how the new files are cut."""
+    """The bytes of a shuffled dataset do not even depend on how the new files are cut."""
     new = [lines / "2.jsonl", lines / "3.jsonl"]
     twin = shutil.copytree(old, tmp_path / "twin")
     cut = {"part_size": 1500} if manifest_of(old).shuffled is not None else {}

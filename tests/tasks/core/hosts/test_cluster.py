@@ -1,4 +1,4 @@
-"""How a silent host is noticed."""
+"""Signs of life between hosts, and how a silent host is noticed."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_heartbeat_changes_the_file_until_its_block_ends(tmp_path, monkeypatch) 
         return ParentSign.model_validate_json(storage.read("runs/x/sign")).beat
 
     with Heartbeat(storage, "runs/x/sign", sign):
-        assert put() > 0  # there at once
+        assert put() > 0  # the first sign is there at once
         wait_for(lambda: put() > 3)
     last = put()
     storage.put("runs/x/sign", b"mine")

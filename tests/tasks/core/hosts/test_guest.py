@@ -1,4 +1,4 @@
-"""A guest at work for a run that is planned elsewhere: what ends it, and what it refuses."""
+"""A guest works for a run that is planned elsewhere: what ends its work, and what it refuses."""
 
 import platform
 from pathlib import Path
@@ -25,10 +25,10 @@ RUN = "run-1"
 
 
 class ParentRun:
-    """A run that planned; it gives a sign of life where a test says so.
+    """A run that planned; it gives a sign of life when a test says so.
 
     Attributes:
-        storage: of its output.
+        storage: the storage of its output.
     """
 
     def __init__(self, folder: Path, sources: Path) -> None:
@@ -44,12 +44,12 @@ class ParentRun:
         return ParentSign.model_validate({"beat": beat, **self._says})
 
     def say(self, **fields: object) -> None:
-        """Put a sign."""
+        """Put a sign with these fields."""
         self._says = {**self._says, **fields}  # type: ignore[dict-item]
         self._heartbeat.beat()
 
     def heard(self) -> PartitionSign:
-        """What the guest put last."""
+        """Return the sign that the guest put last."""
         path = cluster.partition_path(RUN, 0, 1)
         return from_json(PartitionSign, self.storage.read(path), where=path)
 
@@ -71,7 +71,7 @@ def parent(tmp_path, sources, monkeypatch) -> ParentRun:
     ids=["stopped", "superseded", "silent"],
 )
 def test_what_ends_the_work(says, reason, parent, monkeypatch) -> None:
-    """Workers are stopped, and the last sign says that nothing of it runs any more."""
+    """Workers are stopped, and the last sign says that no work goes on."""
     if not says:
         monkeypatch.setenv(cluster.SILENCE_VARIABLE, "1")
     with (

@@ -1,4 +1,4 @@
-"""A dataset that is exported in many formats, and imported again."""
+"""A dataset that tests export in many formats, and import again."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 from tests.streaming_ext.build import some_documents
 from tests.tasks.core.imports.importing import OWN, Documents, imported, write_ids
 
-FILES = (2, 10, 11)  # numbers in their names, in their order
+FILES = (2, 10, 11)  # the numbers in the names of the files, in their order
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +17,7 @@ def written() -> Documents:
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory, written) -> Path:
-    """Of some parts, which were imported themselves."""
+    """A dataset of three parts, which was imported itself."""
     folder = tmp_path_factory.mktemp("made")
     for index, number in enumerate(FILES):
         write_ids(folder / "in" / f"{number}.bin", written[index * 30 : (index + 1) * 30])

@@ -18,12 +18,12 @@ from tests.tasks.core.build_dataset import Forger
 from tests.tasks.core.exports.exporting import exported
 
 Documents = list[list[int]]
-EOT = 1024  # of the small vocabulary
+EOT = 1024  # the id of the small vocabulary
 
 
 @dataclass(frozen=True)
 class Case:
-    """A format, how it was exported, and how it is read."""
+    """A format, the options of its export, and those of its import."""
 
     name: TokenSetName
     export: str | None  # the dataset itself is a set of MDS
@@ -34,7 +34,7 @@ class Case:
         return " ".join([self.name, *map(str, self.written.values())])
 
     def made(self, dataset: Path, folder: Path) -> Path:
-        """What is read: an export of a dataset."""
+        """Return what is imported: an export of a dataset."""
         if self.export is None:
             return dataset
         return exported(dataset, folder / "export", self.export, **self.written)
@@ -55,7 +55,7 @@ CASES = [
 def planned(
     name: str, sources: Path | str, output: Path, **options: Any
 ) -> tuple[ShardBuild, Storage]:
-    """An import, which has taken its output; with the small vocabulary unless another is named."""
+    """Plan an import, which takes its output; the small vocabulary is the default."""
     settings = {
         "tokenizer": str(small_vocabulary()),
         "pattern": "gpt2",
@@ -69,13 +69,13 @@ def planned(
 
 
 def imported(name: str, sources: Path | str, output: Path, **options: Any) -> Path:
-    """An import, whole; returns its folder."""
+    """Make a complete import and return its folder."""
     running.finish(*planned(name, sources, output, **options))
     return output
 
 
 def documents_in(dataset: Path) -> dict[str, Documents]:
-    """The documents of each split in their order, without end-of-text ids."""
+    """Return the documents of each split in their order, without end-of-text ids."""
     made = Forger(dataset)
     found: dict[str, Documents] = {}
     for part in made.records:
@@ -85,7 +85,7 @@ def documents_in(dataset: Path) -> dict[str, Documents]:
 
 
 def write_ids(path: Path, documents: Iterable[Sequence[int]], *, dtype: str = "<u2") -> Path:
-    """Bare ids with an end-of-text id behind each document, as nanoGPT's are."""
+    """Write bare ids with an end-of-text id after each document, as nanoGPT does."""
     ids = [token for document in documents for token in [*document, EOT]]
     path.parent.mkdir(parents=True, exist_ok=True)
     np.array(ids, dtype).tofile(path)
@@ -93,7 +93,7 @@ def write_ids(path: Path, documents: Iterable[Sequence[int]], *, dtype: str = "<
 
 
 def change_index(folder: Path) -> None:
-    """Have the index of a Megatron export say that its first document begins where it ends."""
+    """Make the index of a Megatron export say that its first document begins where it ends."""
     index = folder / "train/text_document.idx"
     data = np.fromfile(index, np.uint8)
     sequences = int(np.fromfile(index, "<u8", 1, offset=18)[0])

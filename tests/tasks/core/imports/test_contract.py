@@ -1,4 +1,4 @@
-"""What holds for every format: back from an export come the documents of the dataset."""
+"""The rules for every format: an import of an export gives the documents of the dataset."""
 
 import json
 import shutil
@@ -30,7 +30,7 @@ def is_held_out(document: list[int]) -> bool:
 
 
 def test_the_first_dataset_holds_what_was_written(dataset, written) -> None:
-    """Its holdout is chosen by the ids; the manifest says so."""
+    """The ids decide which documents are held out; the manifest says so."""
     expected = {
         "train": [one for one in written if not is_held_out(one)],
         "holdout": [one for one in written if is_held_out(one)],
@@ -43,10 +43,10 @@ def test_the_first_dataset_holds_what_was_written(dataset, written) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_export_is_imported_again(case, dataset, tmp_path) -> None:
-    """The same documents, in each split in the order in which the files hold them; sound."""
+    """Each split holds the same documents, in the order of the files; the dataset is sound."""
     back = imported(case.name, case.made(dataset, tmp_path), tmp_path / "back", **OWN, **case.read)
     before, after = documents_in(dataset), documents_in(back)
-    assert after["train"] == before["train"]  # since its ids decide the side of each
+    assert after["train"] == before["train"]  # the ids decide the split of each document
     assert after["holdout"] == before["holdout"]
     storage = open_storage(str(back))
     report = verify(storage, deep=True)
@@ -58,7 +58,7 @@ def test_an_export_is_imported_again(case, dataset, tmp_path) -> None:
 
 
 def test_files_are_read_in_the_order_of_their_names(dataset, tmp_path) -> None:
-    """Whichever split they were of."""
+    """The order does not depend on the split that they came from."""
     source = exported(dataset, tmp_path / "export", "olmo")
     back = imported("olmo", source, tmp_path / "back", holdout_fraction=0)
     before = documents_in(dataset)
@@ -66,7 +66,7 @@ def test_files_are_read_in_the_order_of_their_names(dataset, tmp_path) -> None:
 
 
 def test_an_index_beside_a_file_identifies_it_too(dataset, tmp_path) -> None:
-    """The index of Megatron decides where documents begin, and so which there are."""
+    """Megatron's index decides where documents begin, and so which documents there are."""
     source = exported(dataset, tmp_path / "export", "megatron")
     imported("megatron", source, tmp_path / "out")
     change_index(source)
@@ -80,7 +80,7 @@ def test_what_is_of_no_use_is_refused(dataset, tmp_path) -> None:
     source = exported(dataset, tmp_path / "export", "megatron")
     with pytest.raises(UsageError, match="--dtype does not go with megatron") as refused:
         planned("megatron", source, tmp_path / "out", dtype="uint16")
-    assert "\n" not in str(refused.value)  # however many files there are
+    assert "\n" not in str(refused.value)  # for any number of files
     with pytest.raises(UsageError, match="Copy it to one of them first"):
         planned("nanogpt", "https://example.org/set", tmp_path / "out")
     with pytest.raises(UsageError, match=r"no \.npy file of olmo there"):
@@ -111,7 +111,7 @@ def test_what_an_index_lists_and_is_lost_is_named_once(dataset, tmp_path) -> Non
 
 
 def test_an_output_below_its_source_is_refused(dataset, tmp_path) -> None:
-    """The same command again would find the files that it made beside those that it read."""
+    """A repeated command would find the files that it made among those that it reads."""
     source = Path(shutil.copytree(dataset / "train", tmp_path / "set"))
     with pytest.raises(UsageError, match="lies inside its own sources"):
         imported("mds", source, source / "out")

@@ -1,4 +1,4 @@
-"""Imports of sets that lie in object storage: read where they lie, span by span, pinned."""
+"""Imports of sets in object storage: read in place, span by span, at a fixed version."""
 
 import pytest
 
@@ -29,7 +29,7 @@ EACH_FORMAT = {case.name: case for case in reversed(CASES)}
     ids=str,
 )
 def test_a_remote_set_is_what_it_is_on_disk(case, to, dataset, request, tmp_path) -> None:
-    """In spans where files can be cut; sound, compared with the files where they lie."""
+    """Files that can be cut are read in spans; `verify` compares with the remote files."""
     url = request.getfixturevalue(to)(case.made(dataset, tmp_path))
     made = imported(case.name, url, tmp_path / "made", **OWN, **case.read)
     assert documents_in(made) == documents_in(dataset)  # as from disk: test_contract.py
@@ -39,7 +39,7 @@ def test_a_remote_set_is_what_it_is_on_disk(case, to, dataset, request, tmp_path
 
 
 def test_faults_that_pass_are_waited_out(dataset, upload, s3, tmp_path, monkeypatch) -> None:
-    """Of shards, which are fetched whole, and of those that documents continue in."""
+    """Faults strike shards that are fetched whole, and shards in which documents continue."""
     url = upload(dataset)
     with fault_proxy(s3.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)
@@ -55,7 +55,7 @@ def test_faults_that_pass_are_waited_out(dataset, upload, s3, tmp_path, monkeypa
 
 
 def test_what_lies_beside_a_file_pins_it_there_too(dataset, upload, tmp_path) -> None:
-    """Another index is another source; and one that changes in the middle of a run is named."""
+    """Another index is another source; one that changes during a run is named."""
     source = CASES[0].made(dataset, tmp_path)
     url = upload(source)
     imported("megatron", url, tmp_path / "out")

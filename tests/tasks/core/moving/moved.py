@@ -11,12 +11,12 @@ Location = Path | str
 
 
 def copied(original: Location, output: Location) -> MoveBuild:
-    """Copy to the end; returns what there was to do."""
+    """Make a complete copy, and return its plan."""
     return running.complete(plan_copy, CopyConfig(dataset=str(original), output=str(output)))
 
 
 def merged(datasets: Iterable[Location], output: Location, *, repeats: bool = False) -> MoveBuild:
-    """Merge to the end; returns what there was to do."""
+    """Make a complete merge, and return its plan."""
     names = tuple(map(str, datasets))
     config = MergeConfig(datasets=names, output=str(output), repeats=repeats)
     return running.complete(plan_merge, config)

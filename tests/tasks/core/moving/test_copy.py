@@ -1,4 +1,4 @@
-"""Copies: the same files, each checked on its way; a killed copy is no dataset."""
+"""Copies hold the same files, each checked on its way; a killed copy is no dataset."""
 
 import shutil
 from pathlib import Path
@@ -26,7 +26,7 @@ from tests.tasks.core.subsets.test_subset import subset
 
 
 def started(original: Path, output: Path) -> None:
-    """A copy that is killed after its first part."""
+    """Make a copy that is killed after its first part."""
     config = CopyConfig(dataset=str(original), output=str(output))
     plan, storage = running.planned(plan_copy, config)
     running.do_parts(plan, storage, [0])
@@ -50,7 +50,7 @@ def test_a_copy_is_the_same_in_files_of_its_own(first, tmp_path) -> None:
 
 @pytest.mark.parametrize("form", ["megatron", "webdataset"])
 def test_a_copy_of_an_export(first, tmp_path, form) -> None:
-    """Megatron's files are written by several parts, WebDataset's have a folder with a dot."""
+    """Several parts write Megatron's files; a folder of WebDataset's begins with a dot."""
     export = exported(first, tmp_path / "export", form)
     copied(export, tmp_path / "copy")
     assert content(tmp_path / "copy") == content(export)
@@ -60,7 +60,7 @@ def test_a_copy_of_an_export(first, tmp_path, form) -> None:
 
 
 def test_an_unfinished_copy_names_the_command_that_finishes_it(first, tmp_path) -> None:
-    """The command that is named can be pasted into a shell."""
+    """The command in the message can be pasted into a shell."""
     output = tmp_path / "a copy"
     started(first, output)
     with pytest.raises(NotADatasetError):
@@ -118,14 +118,14 @@ def test_files_that_a_copy_lost_are_found_and_put_again(first, tmp_path) -> None
         ("train/index.json", "bytes"),
     ]
     (output / "letter.txt").unlink()
-    index.unlink()  # a size that is right is believed: what was put there had been read
+    index.unlink()  # a file of the right size is accepted: it was read when it was put
     assert copied(first, output).todo == (0, 1)
     assert compared(first, output).sound
     assert content(output) == content(first)
 
 
 def test_an_output_started_before_an_extension_is_refused(first, tmp_path) -> None:
-    """In one sentence, for copies, exports and subsets; a copy can be extended."""
+    """One sentence refuses copies, exports and subsets alike; a copy can be extended."""
     dataset = shutil.copytree(first, tmp_path / "dataset")
     started(dataset, tmp_path / "started")
     copied(dataset, tmp_path / "copy")
@@ -139,7 +139,7 @@ def test_an_output_started_before_an_extension_is_refused(first, tmp_path) -> No
     for name in ("started", "copy"):
         with pytest.raises(ConfigMismatchError, match=f"{name} was started or made"):
             copied(dataset, tmp_path / name)
-    older = verify_export(open_storage(str(tmp_path / "export")))  # which is what it was
+    older = verify_export(open_storage(str(tmp_path / "export")))  # the dataset as it was then
     assert (older.sound, older.not_compared) == (True, "")
     with pytest.raises(ConfigMismatchError, match=r"was started or made[\s\S]*extended since"):
         exported(dataset, tmp_path / "export", "nanogpt")

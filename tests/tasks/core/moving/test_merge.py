@@ -1,4 +1,4 @@
-"""Merged datasets: every document of each, in order, with its origin; nothing rewritten."""
+"""Merged datasets hold every document of each, in order, with its origin; no shard is rewritten."""
 
 import json
 import shutil
@@ -57,7 +57,7 @@ def test_all_documents_of_each_in_order(first, second, both) -> None:
     assert report.checked.sources == 5
     assert report.checked.retokenized == report.checked.documents
     assert describe(open_storage(str(both))).facts()["merged"] == 2
-    # Its files are those of the datasets.
+    # The files are hard links to those of the datasets.
     names = {file.stat().st_ino for root in (first, second) for file in root.rglob("*.*")}
     files = [*both.glob("*/*/shard.*"), *both.glob("documents/*")]
     assert len(files) > 10
@@ -67,7 +67,7 @@ def test_all_documents_of_each_in_order(first, second, both) -> None:
 def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
     first, second, tmp_path
 ) -> None:
-    """As the cache of the Hub holds them: links to what lies elsewhere on the disk."""
+    """The Hub's cache holds such datasets: links to files elsewhere on the disk."""
     snapshot = shutil.copytree(second, tmp_path / "snapshot")
     (tmp_path / "blobs").mkdir()
     one, other, *_ = sorted(snapshot.glob("train/*/shard.*"))
@@ -82,7 +82,7 @@ def test_files_of_a_merge_are_files_where_those_of_a_dataset_are_links(
 
 
 def test_a_merged_dataset_is_merged_as_its_parts(first, second, both, tmp_path) -> None:
-    """(A + B) + C is A + B + C, to the byte."""
+    """(A + B) + C has the same bytes as A + B + C."""
     texts = [[f"Document {number} of the third dataset." for number in range(20)]]
     third = build_dataset(tmp_path / "third", texts)
     merged([both, third], tmp_path / "nested")
@@ -107,7 +107,7 @@ def test_what_does_not_go_together_is_refused_by_field(first, tmp_path) -> None:
 
 
 def test_imports_go_together_however_their_sets_were_read(first, tokenizer, tmp_path) -> None:
-    """But not with texts: their holdout is by a hash of the text, and not of its ids."""
+    """But not with texts: these are held out by a hash of the text, not of the ids."""
     options = {"holdout_fraction": 0.2, "sequence_length": 64, "shard_size": 4096}
     one, other = tmp_path / "one", tmp_path / "other"
     ids = write_ids(tmp_path / "x.bin", some_documents(20))

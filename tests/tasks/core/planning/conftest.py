@@ -1,4 +1,4 @@
-"""A vocabulary, four sources, and an output that runs over them plan for."""
+"""A vocabulary, four sources, and an output for which runs plan."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from tests.tasks.core.running import do_parts, make_plan, publish
 
 @dataclass(frozen=True)
 class Output:
-    """What runs of one configuration find on their output, and leave there."""
+    """An output, and the runs of one configuration on it."""
 
     config: ShardConfig
     storage: Storage
@@ -30,25 +30,25 @@ class Output:
         return make_plan(config, self.storage)
 
     def do(self, parts: Iterable[int]) -> ShardBuild:
-        """Some parts, by a run that ends then."""
+        """Make some parts, with a run that ends then."""
         plan = self.plan()
         do_parts(plan, self.storage, parts)
         return plan
 
     def complete(self) -> None:
-        """What is left, by a run that ends as it should."""
+        """Make the parts that are left, with a run that publishes."""
         plan = self.plan()
         do_parts(plan, self.storage)
         publish(plan, self.storage)
 
     def content(self) -> dict[str, bytes]:
-        """All files but the mark of a run that is not finished."""
+        """Return all files except the mark of an unfinished run."""
         return {path: self.storage.read(path) for path in self.storage.list() if path != BUILD}
 
 
 @pytest.fixture
 def config(tmp_path) -> ShardConfig:
-    """Of a vocabulary of the 256 bytes."""
+    """A configuration with a vocabulary of the 256 bytes."""
     ranks = tmp_path / "bytes.tiktoken"
     ranks.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Files that a store confirmed and lost: before publishing, and of a whole dataset."""
+"""Files that a store confirmed and then lost, before publishing or from a published dataset."""
 
 from itertools import product
 
@@ -19,14 +19,14 @@ def kept_by(request) -> str:
 
 
 def each_of(*names: str) -> pytest.MarkDecorator:
-    """Files that are lost or cut on a disk, and one of a bucket."""
+    """Lose or cut each file on a disk, and one in a bucket."""
     cases = [*product(["disk", "disk, cut"], names), ("s3", SHARD)]
     return pytest.mark.parametrize(("kept_by", "name"), cases, indirect=["kept_by"])
 
 
 @pytest.fixture
 def output(request, kept_by, config) -> Output:
-    """Of two parts, in a folder or a prefix of a bucket."""
+    """An output of two parts, in a folder or in a bucket."""
     url = f"s3://{request.getfixturevalue('bucket')}/out" if kept_by == "s3" else config.output
     storage = open_storage(url)
     storage.create()
@@ -34,7 +34,7 @@ def output(request, kept_by, config) -> Output:
 
 
 def lose(output: Output, kept_by: str, path: str) -> None:
-    """Have a file gone or cut short."""
+    """Remove a file, or cut it short."""
     data = output.storage.read(path)
     output.storage.remove(path)
     if "cut" in kept_by:
@@ -42,7 +42,7 @@ def lose(output: Output, kept_by: str, path: str) -> None:
 
 
 def require_record_refused(output: Output, kept_by: str, path: str) -> None:
-    """A record that is cut short is damage; one that is gone is not."""
+    """Check that a record that is cut short counts as damage; a missing one does not."""
     if (path, kept_by) == (RECORD, "disk, cut"):
         with pytest.raises(CorruptDatasetError, match="no valid part record"):
             output.plan()
@@ -51,7 +51,7 @@ def require_record_refused(output: Output, kept_by: str, path: str) -> None:
 
 @each_of(SHARD, "documents/00001.parquet", RECORD)
 def test_a_file_of_a_part_while_the_run_continues(output, kept_by, name) -> None:
-    """The store answered 200 to its PUT; nothing is published, and the next run repairs it."""
+    """The store answered 200 to its PUT; the run publishes nothing, and the next run repairs it."""
     plan = output.do([0, 1])
     before = output.content()
     lose(output, kept_by, name)
@@ -67,7 +67,7 @@ def test_a_file_of_a_part_while_the_run_continues(output, kept_by, name) -> None
 
 @each_of(SHARD, RECORD, "train/index.json", "tokenizer/tokenizer_spec.json")
 def test_a_file_of_a_published_dataset(output, kept_by, name) -> None:
-    """The same command makes the part again, with the same bytes, and publishes it again."""
+    """The same command makes the part again, with the same bytes, and publishes again."""
     output.complete()
     assert output.plan().published
     before = output.content()

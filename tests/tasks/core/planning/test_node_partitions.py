@@ -1,4 +1,4 @@
-"""Parts balanced_groupst to nodes: every part once, evenly, whoever asks."""
+"""Parts are dealt to nodes: every part once, evenly, the same on every node."""
 
 import random
 
@@ -12,7 +12,7 @@ from tasks.core.shard.sources import balanced_groups, own_partition
 
 
 def test_by_hand() -> None:
-    # 50 to node 0; 30, 20, then 10 to node 1, which ties at 60 with the second 10 for node 0
+    # 50 goes to node 0; 30, 20, then 10 to node 1, which ties at 60 with the second 10 for node 0.
     assert balanced_groups([50, 10, 10, 30, 20], 2) == [[0, 1], [2, 3, 4]]
     assert balanced_groups([0, 0, 0, 0], 2) == [[0, 2], [1, 3]]
     assert balanced_groups([7], 1) == [[0]]

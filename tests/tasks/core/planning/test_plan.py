@@ -1,4 +1,4 @@
-"""What is left to do: by the records on the output alone, and only where all else is the same."""
+"""A plan finds what is left to do from the output's records, if everything else is the same."""
 
 import re
 import shutil
@@ -39,7 +39,7 @@ def test_of_an_empty_output_all_is_to_do(output, tmp_path) -> None:
     assert open_saved(plan.tokenizer_folder).encode("ab") == [97, 98]
     left = plan.part_scratch(3) / "train.tokens"
     left.parent.mkdir()
-    left.touch()  # as a killed run leaves it
+    left.touch()  # a killed run leaves this
     output.plan()
     assert not left.parent.exists()
     release_scratch(plan)
@@ -73,7 +73,7 @@ class TestResume:
     def test_leftovers_of_unrecorded_parts_are_removed(self, output) -> None:
         output.do([0, 1])
         storage = output.storage
-        storage.remove("parts/00000.json")  # as a kill just before the record leaves it
+        storage.remove("parts/00000.json")  # a kill just before the record leaves this
         storage.put("holdout/00003/shard.00000.mds", b"half")
         storage.put("train/index.json", b"{}")
         incoming = Path(output.config.output, ".incoming")
@@ -96,11 +96,11 @@ class TestResume:
         moved = shutil.copy(output.config.tokenizer, tmp_path / "renamed.tiktoken")
         plan = output.plan(tokenizer=str(moved), workers=7, scratch=str(tmp_path / "elsewhere"))
         assert plan.todo == (1, 2, 3)
-        assert plan.spec == first.spec  # as the first run named it: the manifest stays the same
+        assert plan.spec == first.spec  # the first run's name for it: the manifest stays the same
 
 
 class TestStarted:
-    """By a run of two parts. What differs is named, and nothing on the output is touched."""
+    """A run has made two parts; a message names what differs, and the output stays as it is."""
 
     @pytest.fixture
     def started(self, output) -> Output:

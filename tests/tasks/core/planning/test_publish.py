@@ -20,12 +20,12 @@ from tests.tasks.core.doubles import write_source
 from tests.tasks.core.planning.conftest import Output
 from tests.tasks.core.running import publish
 
-# Documents of 2 tokens and an end-of-text id; part 1 has none.
+# Documents have 2 tokens and an end-of-text id; part 1 has no documents.
 TEXTS: tuple[list[str | None], ...] = (["ab", "cd", None], [], ["ef"])
 
 
 class Forgetful(LocalStorage):
-    """Confirms every put, and loses the first one of some file."""
+    """Confirms every put, and loses the first put of one file."""
 
     loses: str = ""
     order: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ def storage(output) -> Forgetful:
 
 @pytest.fixture
 def plan(output, tmp_path) -> ShardBuild:
-    """Three parts, all of them recorded."""
+    """A plan of three parts, all of them recorded."""
     shutil.rmtree(tmp_path / "sources")
     for part, texts in enumerate(TEXTS):
         write_source(tmp_path / f"sources/{part}.parquet", texts)
@@ -59,7 +59,7 @@ def test_by_hand(plan, storage) -> None:
     assert storage.order[0] == "train/index.json"
     assert storage.order[-1] == "manifest.json"
     assert [(part.part, part.rows) for part in manifest.parts] == [(0, 3), (1, 0), (2, 1)]
-    # Part 0: 6 tokens in 2 samples of 4; part 2: 3 tokens in one.
+    # Part 0 has 6 tokens in 2 samples of 4; part 2 has 3 tokens in one sample.
     index = storage.read("train/index.json")
     assert manifest.splits == {
         "train": SplitSummary(
@@ -97,7 +97,7 @@ def test_a_store_that_lost_what_publishing_put_is_not_believed(plan, storage, pa
     with pytest.raises(TransientStorageError, match=f"confirmed {path}, but does not"):
         publish(plan, storage)
     assert "manifest.json" not in storage.list()
-    publish(plan, storage)  # as Prefect tries it again
+    publish(plan, storage)  # Prefect tries it again
     assert {path, "manifest.json"} <= storage.list().keys()
 
 

@@ -1,4 +1,4 @@
-"""What lies around an output: a dataset that it is inside of, or its own sources."""
+"""The place of an output: inside a dataset, or inside its own sources."""
 
 import shutil
 from pathlib import Path
@@ -36,7 +36,7 @@ class TestInsideADataset:
         (dataset / "runs").mkdir()
         before = tree(tmp_path)
         self.refuse(config, dataset / below, f"lies inside the dataset {dataset},")
-        (dataset / "manifest.json").rename(dataset / BUILD)  # as of one that is started
+        (dataset / "manifest.json").rename(dataset / BUILD)  # the mark of one that is started
         self.refuse(config, dataset / below, f"lies inside the dataset {dataset},")
         (dataset / BUILD).rename(dataset / "manifest.json")
         assert tree(tmp_path) == before
@@ -66,11 +66,11 @@ def found_for(config: ShardConfig, **changes: object) -> tuple[SourceFile, ...]:
 
 
 class TestInAFolderOfSources:
-    """Its own files are no sources, whatever it holds already."""
+    """The output's own files are no sources, whatever it already holds."""
 
     @pytest.fixture
     def inside(self, config, tmp_path) -> ShardConfig:
-        """A run from a folder into one below it, where some of it was written already."""
+        """A run from a folder into one below it, into which some files were written already."""
         root = tmp_path / "sources/out"
         write_source(root / "documents/00000.parquet", ["no text of a source"])
         (root / "runs").mkdir()
@@ -88,7 +88,7 @@ class TestInAFolderOfSources:
         assert self.names(inside, sources=(f"{tmp_path}/sources/**/*.parquet",)) == expected
         with pytest.raises(UsageError, match="no file but those of a dataset"):
             self.names(inside, sources=(f"{inside.output}/documents",))
-        write_source(tmp_path / "sources/out/raw/4.parquet", ["text"])  # of nobody else's making
+        write_source(tmp_path / "sources/out/raw/4.parquet", ["text"])  # not made by shardmill
         assert self.names(inside) == [*expected, "4.parquet"]
 
     def test_no_file_of_any_dataset_is_a_source(self, inside, tmp_path) -> None:
@@ -104,7 +104,7 @@ class TestInAFolderOfSources:
         manifest = tmp_path / "sources/out/manifest.json"
         manifest.write_text('{"name": "a web site"}')
         assert "00000.parquet" in self.names(inside, output=other)
-        manifest.write_text('{"format": 1000}')  # of a newer shardmill
+        manifest.write_text('{"format": 1000}')  # made by a newer shardmill
         assert "00000.parquet" not in self.names(inside, output=other)
 
     @pytest.mark.parametrize("to", ["upload", "commit"])
@@ -123,7 +123,7 @@ class TestInAFolderOfSources:
 
 
 class TestANewOutputInItsOwnSources:
-    """It is refused before any work; one that is begun goes on."""
+    """It is refused before any work; one that was started already resumes."""
 
     @pytest.mark.parametrize(
         ("sources", "output", "is_refused"),

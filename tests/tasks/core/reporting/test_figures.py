@@ -1,4 +1,4 @@
-"""The figures of a report, by hand and by what must add up."""
+"""The figures of a report, by hand and by sums that must agree."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -83,7 +83,7 @@ class TestThroughput:
         found = throughput(report(part(0), seconds=20.0))
         assert found is not None
         assert list(found.edges) == list(range(21))
-        # 400 bytes in the four seconds before the tenth
+        # 400 bytes in the four seconds before second 10
         assert found.rates == pytest.approx([0] * 6 + [100] * 4 + [0] * 10)
 
     def test_no_byte_is_lost_if_the_clocks_of_hosts_differ(self) -> None:

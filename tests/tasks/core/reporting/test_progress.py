@@ -1,4 +1,4 @@
-"""Counters of a run, on a clock that the test turns."""
+"""Counters of a run, on a clock that the test sets."""
 
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -67,7 +67,7 @@ def test_a_run_from_begin_to_end(clock) -> None:
     assert progress.snapshot() == snapshot(
         source_bytes=80.0, text_bytes=160, tokens=40, seconds=10.0
     )
-    progress.update(0, source_bytes=10.0, text_bytes=20, tokens=5)  # tried again
+    progress.update(0, source_bytes=10.0, text_bytes=20, tokens=5)  # the part is tried again
     progress.finish(part_times(0, text_bytes=200, tokens=50), source_bytes=100)
     assert progress.snapshot() == snapshot(
         parts_done=1, source_bytes=130.0, text_bytes=260, tokens=65, seconds=10.0
@@ -82,7 +82,7 @@ def test_a_run_from_begin_to_end(clock) -> None:
         tokens=50,
         seconds=10.0,
     )
-    assert progress.snapshot() == expected  # nothing of the failed part is left to do
+    assert progress.snapshot() == expected  # a failed part leaves nothing to do
     clock.now += 10
     progress.end("sharded")
     clock.now += 100  # the clock stands still
@@ -120,7 +120,7 @@ def test_the_steps_of_a_part(clock) -> None:
     progress.step(1, "/b", "download", "here")
     clock.now += 5
     progress.step(0, "/a", "tokenize", "here")
-    clock.now += 5  # it waits for a worker
+    clock.now += 5  # the part waits for a worker
     progress.update(0, source_bytes=10.0, text_bytes=1000, tokens=250)
     began = clock.now
     clock.now += 4

@@ -1,4 +1,4 @@
-"""The report of a run: what may differ between two runs, and where it is put."""
+"""The report of a run: what may differ between two runs, and its path."""
 
 import platform
 from datetime import UTC, datetime

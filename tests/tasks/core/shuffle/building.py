@@ -1,4 +1,4 @@
-"""Small datasets of two phases, made in this process."""
+"""Small datasets with two phases, made in this process."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Builder:
-    """Makes datasets of some sources in a folder; changes of the settings go with each call."""
+    """Makes datasets of some sources in a folder; each call may change settings."""
 
     sources: Path
     folder: Path
@@ -37,7 +37,7 @@ class Builder:
         return build_from(self.sources, self.folder / name, **(self.settings | changes))
 
     def begin(self, name: str | Path = "out", **changes: Any) -> tuple[ShardBuild, LocalStorage]:
-        """What a run has to do on an output, and the output."""
+        """Return a run's plan on an output, and the output."""
         made = config_of(self.sources, self.folder / name, **(self.settings | changes))
         storage = LocalStorage(Path(made.output))
         storage.create()
@@ -45,7 +45,7 @@ class Builder:
 
 
 def documents_of(root: Path) -> list[np.ndarray]:
-    """Row, source and place in it of each document, in the order of the dataset."""
+    """Return row, source and place in the source of each document, in the order of the dataset."""
     parts = manifest_of(root).parts
     found = pa.concat_tables(pq.read_table(root / documents_path(each.part)) for each in parts)
     columns = [found["row"], found["source"], pc.coalesce(found["place"], found["row"])]

@@ -20,7 +20,7 @@ def texts() -> list[list[str]]:
 @pytest.fixture(scope="package")
 def lines(tmp_path_factory, texts) -> Path:
     folder = tmp_path_factory.mktemp("lines")
-    for number, own in enumerate(texts):  # each with a row without a text
+    for number, own in enumerate(texts):  # each with a row without text
         write_documents(folder / f"{number}.jsonl", [*own[:7], None, *own[7:]])
     return folder
 
@@ -32,5 +32,5 @@ def builder(lines, tmp_path) -> Builder:
 
 @pytest.fixture(scope="package")
 def whole(lines, tmp_path_factory) -> dict[str, str]:
-    """The hashes of the dataset that is made in one go, with the default settings."""
+    """The hashes of the files of the dataset made undisturbed, with the default settings."""
     return file_hashes(Builder(lines, tmp_path_factory.mktemp("whole"), SETTINGS).build())

@@ -1,4 +1,4 @@
-"""The sizes of spills, blocks and steps decide no byte; no damage of spills passes."""
+"""The sizes of spills, blocks and steps change no byte, and no damage of spills goes unnoticed."""
 
 from functools import partial
 
@@ -19,7 +19,7 @@ from tests.tasks.core.shuffle.building import FILES
 
 
 def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(builder, monkeypatch) -> None:
-    """Other parts make spills of another size, and so other steps."""
+    """Other parts make spills of other sizes, and so other steps."""
     monkeypatch.setattr("streaming_ext.writing.part_files._DOCUMENTS_A_ROW_GROUP", 8)
     settings = {"shard_size": 2**18, "keep_columns": ("text",)}
     wanted = file_hashes(builder.build("whole", **settings))
@@ -33,7 +33,7 @@ def test_lists_do_not_depend_on_how_much_is_merged_at_a_time(builder, monkeypatc
 
 
 def test_in_little_memory(builder, whole, monkeypatch) -> None:
-    """A worker with less memory than a full spill takes writes smaller spills; same bytes."""
+    """A worker with less memory than a full spill needs writes smaller spills; same bytes."""
     monkeypatch.setenv("SHARDMILL_WORKER_MEMORY", "360MiB")
     limit_memory()  # until the test ends: see `own_process`
     assert file_hashes(builder.build("little")) == whole
@@ -58,7 +58,7 @@ def test_small_spills(builder, whole, small_spills) -> None:
 
 
 class Counting(LocalStorage):
-    """A store that counts the ranges of spills that are read."""
+    """A store that counts the reads of spills."""
 
     reads = 0
 
@@ -83,17 +83,17 @@ def test_one_request_to_a_store_for_each_part_of_each_phase(
     assert len(spills) == FILES
     second = second_phase(plan, storage)
     do_parts(second, storage)
-    assert storage.reads == FILES * len(second.parts)  # a range of each spill for each part
+    assert storage.reads == FILES * len(second.parts)  # one range of each spill for each part
     publish(second, storage)
     storage.close()
     assert file_hashes(builder.folder / "many") == whole
 
 
-# --- spills: what they take on the disk, and that no damage of them passes
+# --- spills: their size on disk, and their damage
 
 
 def test_what_a_document_takes(tmp_path) -> None:
-    """As the estimate of the room on the disk has it."""
+    """The estimate of the disk space counts as much."""
     rows = np.arange(20_000)
     parts, ids = np.zeros_like(rows), np.zeros(2 * len(rows), "<u2")
     columns = document_keys(3, parts, rows), parts, rows, rows, parts + 1, rows + 9, rows % 5 == 0
@@ -106,7 +106,7 @@ def test_what_a_document_takes(tmp_path) -> None:
 
 
 class Far(LocalStorage):
-    """A store, as far as spills are read."""
+    """A store that counts as remote when spills are read."""
 
     @property
     def remote(self) -> bool:
@@ -115,7 +115,7 @@ class Far(LocalStorage):
 
 @pytest.mark.parametrize("kind", [LocalStorage, Far])
 def test_damage(builder, kind) -> None:
-    """A byte of another value, a spill that is cut, and one that is gone."""
+    """A byte has another value, a spill is cut, or a spill is missing."""
     plan, output = builder.begin()
     do_parts(plan, output, (0,))
     spills = read_spill_record(output, 0).spills

@@ -1,4 +1,4 @@
-"""A shuffled dataset: a permutation of all documents, whatever the parts and formats."""
+"""A shuffled dataset is a permutation of all documents, whatever the parts and formats."""
 
 import errno
 import shutil
@@ -124,7 +124,7 @@ def test_full_scratch(builder, monkeypatch) -> None:
 
 @pytest.mark.parametrize("shuffle", ["documents", None])
 def test_a_stopped_run_that_keeps_columns(builder, shuffle) -> None:
-    """What the mark of the output says is read as the specification that it was."""
+    """The specification in the mark of the output is read back unchanged."""
     settings = {"shuffle": shuffle, "keep_columns": ("text",)}
     plan, storage = builder.begin(**settings)
     do_parts(plan, storage, (0,))
@@ -138,7 +138,7 @@ def test_spills_left_by_a_kill_after_the_manifest(builder, whole) -> None:
     (root / "shuffle" / "00000-000.spill").write_bytes(b"left")
     assert found_in(root) == ["shuffle/00000-000.spill"]
     plan, storage = builder.begin(root)
-    storage.put(BUILD, mark_of(plan))  # the last to go
+    storage.put(BUILD, mark_of(plan))  # the last file to be removed
     builder.build(root)
     assert file_hashes(root) == whole
 

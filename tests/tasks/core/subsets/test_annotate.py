@@ -1,4 +1,4 @@
-"""Columns that are added to a published dataset: to each document its own, and nothing else."""
+"""Columns added to a published dataset: each document gets its own values, nothing else changes."""
 
 import gzip
 import json
@@ -56,7 +56,7 @@ def quality(document: Document) -> float:
 
 
 def table_of(documents: list[Document], path: Path) -> Path:
-    """A table of the topic and the quality of documents, in another order than theirs."""
+    """Write a table of documents' topic and quality, in another order than theirs."""
     rows = [
         {"quality": quality(each), "source": each.source, "row": each.row, "topic": topic(each)}
         for each in sorted(documents, key=lambda each: each.text)
@@ -66,7 +66,7 @@ def table_of(documents: list[Document], path: Path) -> Path:
 
 
 def values_of(root: Path, column: str) -> dict[Origin, Any]:
-    """The values of a column that was added, by source and row."""
+    """Return the values of an added column, by source and row."""
     storage = open_storage(str(root))
     _, manifest, records = read_dataset(storage)
     found = {}
@@ -146,7 +146,7 @@ KEPT = "score,id,name,double"
 
 
 def write_named(path: Path, seed: int) -> Path:
-    """A source whose documents have an id in texts, whole numbers and doubles."""
+    """Write a source whose documents have an id as text, as whole number and as double."""
     write(path, seed)
     table = pq.read_table(path)
     ids = [seed * 1000 + row for row in range(len(table))]
@@ -162,7 +162,7 @@ def write_named(path: Path, seed: int) -> Path:
 
 @pytest.fixture
 def plain(tmp_path) -> Path:
-    """Two parts of one file each."""
+    """A dataset of two parts of one file each."""
     (tmp_path / "sources").mkdir()
     for number in range(2):
         write_named(tmp_path / f"sources/{number}.parquet", number)
@@ -246,7 +246,7 @@ def test_bad_tables_are_refused(plain, rows, options, message, tmp_path) -> None
 
 
 def test_names_of_files_and_rows_must_be_known(tmp_path) -> None:
-    """The end of a URL may be that of two files; rows behind parts that are gone are not known."""
+    """The end of a URL may fit two files; the rows of a later part need the parts before it."""
     (tmp_path / "sources/a").mkdir(parents=True)
     write(tmp_path / "sources/0.parquet", 0)
     write(tmp_path / "sources/a/0.parquet", 1)
@@ -280,7 +280,7 @@ def test_a_killed_run_leaves_the_dataset_as_it_was(plain, tmp_path) -> None:
     before = file_hashes(plain)
     other = table_of(documents, tmp_path / "other.parquet")
     pq.write_table(pq.read_table(other).drop_columns("topic"), other)
-    for each in (other, table):  # the values of the first are removed by the second
+    for each in (other, table):  # the second removes the values of the first
         plan, storage = running.planned(plan_annotate, config_of(plain, each))
         running.do_parts(plan, storage, [0])
         storage.close()
@@ -303,7 +303,7 @@ def test_another_command_under_way_is_finished_first(plain, tmp_path) -> None:
 
 
 def test_values_of_other_documents_or_columns_are_named(plain, tmp_path) -> None:
-    """Also if their hash is the one that the manifest lists."""
+    """The manifest lists the hash of the wrong values."""
     annotate(plain, table_of(documents_of(plain), tmp_path / "table.parquet"))
     file = min(plain.glob("columns/*/*"))
     table = pq.read_table(file)
@@ -356,7 +356,7 @@ def test_states_of_training_hold_and_domains_may_be_new_columns(plain, tmp_path)
 
 
 def test_streams_of_copies_with_other_values_share_no_choice(plain, tmp_path) -> None:
-    """A map in the cache is of the values that it was made of."""
+    """A map in the cache belongs to the values that it was made from."""
     other = tmp_path / "other"
     copied(plain, other)
     documents = documents_of(plain)
@@ -382,7 +382,7 @@ def test_streams_of_copies_with_other_values_share_no_choice(plain, tmp_path) ->
 
 
 def test_a_dataset_grows_after_it_was_annotated(plain, tmp_path) -> None:
-    """New documents have no values, until another table gives them some."""
+    """New documents have no values until another table gives them some."""
     documents = documents_of(plain)
     table = table_of(documents, tmp_path / "table.parquet")
     annotate(plain, table)
@@ -404,7 +404,7 @@ def test_a_dataset_grows_after_it_was_annotated(plain, tmp_path) -> None:
     older_file, content = plain / older.manifest.path, (plain / older.manifest.path).read_bytes()
     assert manifest_of(plain).added[:1] == old.added
     older_file.unlink()
-    extended(plain, tmp_path / "more.parquet")  # puts it again
+    extended(plain, tmp_path / "more.parquet")  # puts the file again
     assert older_file.read_bytes() == content
 
 
@@ -452,7 +452,7 @@ def test_datasets_and_tables_in_a_bucket(plain, bucket, tmp_path) -> None:
 
 
 def test_rows_are_found_by_all_of_their_names(tmp_path) -> None:
-    """Also if several have one half in common."""
+    """Several names may have one half in common."""
     random = np.random.default_rng(3)
     names = np.unique(random.integers(0, 8, (200, 2)).astype(np.uint64), axis=0)
     random.shuffle(names)

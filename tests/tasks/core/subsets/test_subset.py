@@ -1,4 +1,4 @@
-"""Subsets: exactly the documents of the choice, ids and origins kept, for any number of workers."""
+"""Subsets hold exactly the chosen documents, with ids and origins, for any number of workers."""
 
 import shutil
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ FILES = 4
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory) -> Path:
-    """Documents of one to many tokens, some of more than a shard; rows without text."""
+    """Documents of one to many tokens, some larger than a shard, and rows without text."""
     texts = make_documents(60, seed=8)
     made = [text[: 40 * (1 + number % 50)] for number, text in enumerate(texts)]
     files: list[list[str | None]] = [[*made[number::FILES], None, ""] for number in range(FILES)]
@@ -40,7 +40,7 @@ def config_of(dataset: Path, output: Path, **options: Any) -> SubsetConfig:
 
 
 def subset(dataset: Path, output: Path, **options: Any) -> SubsetBuild:
-    """A complete subset."""
+    """Make a complete subset."""
     return running.complete(plan_subset, config_of(dataset, output, **options))
 
 
@@ -48,7 +48,7 @@ Listed = tuple[str, int, str, tuple[int, ...]]  # source, row, split, ids
 
 
 def documents_of(root: Path) -> list[Listed]:
-    """Every document with where it comes from, in order."""
+    """Return every document with its origin, in order."""
     dataset, found = Forger(root), []
     for part, record in sorted(dataset.records.items()):
         starts = np.cumsum([0, *(span.rows for span in record.made_of)])
@@ -105,15 +105,15 @@ def test_another_choice_is_another_output(original, tmp_path) -> None:
 
 
 def test_parts_that_give_little_go_together(original, tmp_path) -> None:
-    """Two documents of other files are one part of both, and each row is that of its file."""
+    """Two documents of two files form one part, and each row is a row of its file."""
     subset(original, tmp_path / "two", documents=2, seed=1)
     (record,) = Forger(tmp_path / "two").records.values()
     assert len(record.made_of) == 2
-    assert record.unchosen_documents == record.rows - 2 - 4  # of each file two rows have no text
+    assert record.unchosen_documents == record.rows - 2 - 4  # each file has two rows without text
 
 
 def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path) -> None:
-    """Also where both were made alike, so that their parts could go together."""
+    """Even if both were made alike, so that their parts could be joined."""
     made = [
         build_dataset(
             tmp_path / name,
@@ -134,7 +134,7 @@ def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path) -> None:
 
 
 def test_a_part_is_of_one_generation_of_an_extended_dataset(tmp_path) -> None:
-    """What the subset says of its members holds of each of its parts."""
+    """What the subset says of a member is true of each part of that member."""
     texts = [["One old text."], ["Another old text."]]
     dataset = build_dataset(tmp_path / "old", texts)
     manifests = [(dataset / "manifest.json").read_bytes()]
@@ -164,7 +164,7 @@ def test_subsets_that_are_merged_are_no_subset_of_one_dataset(first, second, tmp
 
 
 def test_the_choice_by_tokens_is_made_once_in_a_run(original, tmp_path) -> None:
-    """It takes the lists of all documents, which a run that plans again need not read again."""
+    """The choice reads the lists of all documents; a run that plans again need not read them."""
     copy = shutil.copytree(original, tmp_path / "copy")
     config = config_of(copy, tmp_path / "out", tokens="1900", seed=5)
     plan = plan_subset(config, open_storage(config.output))
@@ -187,12 +187,12 @@ def test_damage_is_named(original, tmp_path) -> None:
 
 
 def weights_of(lengths: Ints) -> Callable[[], Iterable[Ints]]:
-    """Lengths in blocks of at most three documents."""
+    """Return lengths in blocks of at most three documents."""
     return lambda: (lengths[first : first + 3] for first in range(0, len(lengths), 3))
 
 
 def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list[int]:
-    """Numbers of the chosen documents, part by part."""
+    """Return the numbers of the chosen documents, part by part."""
     ends = sorted({*(cut for cut in cuts if cut < total), total})
     found, first = [], 0
     for end in ends:
@@ -208,7 +208,7 @@ def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list
     cuts=st.lists(st.integers(0)),
 )
 def test_as_many_as_weigh_no_more_than_asked(lengths, fraction, seed, cuts) -> None:
-    """By their tokens, or with a weight of one by their number."""
+    """Documents weigh their tokens, or one each, so that their number is limited."""
     weights = np.ones(lengths, np.int64) if isinstance(lengths, int) else np.array(lengths)
     total, most = len(weights), max(1, int(fraction * weights.sum()))
     order = np.argsort(keys_of(np.arange(total), seed), kind="stable")

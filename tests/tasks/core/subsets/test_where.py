@@ -1,4 +1,4 @@
-"""Documents chosen by their columns equal those that a loop over the sources chooses."""
+"""Documents chosen by their columns are those that a loop over the sources chooses."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def holds(score: float | None, language: str | None) -> bool:
 
 
 def naive(dataset: Path, choose: Callable[..., bool] = holds) -> list[Document]:
-    """The documents of a dataset that a function chooses by score and language of their rows."""
+    """Return the documents that a function chooses by score and language of their rows."""
     tables: dict[str, list[dict[str, Any]]] = {}
     found = []
     for document in documents_of(dataset):
@@ -37,7 +37,7 @@ WHERE = "score >= 1 and language == 'de'"
 
 
 def stream_of(root: Path) -> list[int]:
-    """The tokens of all documents of `train`, end to end."""
+    """Return the tokens of all documents of `train`, one after the other."""
     storage = open_storage(str(root))
     manifest = manifest_of(root)
     blocks = (

@@ -29,7 +29,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class Document(NamedTuple):
-    """A document as a dataset holds it; its text is that of its ids."""
+    """A document as a dataset holds it; its text is decoded from its ids."""
 
     source: str
     row: int
@@ -39,7 +39,7 @@ class Document(NamedTuple):
 
 
 def subset(dataset: Path, output: Path, **options: Any) -> list[Document]:
-    """The documents of a subset, which is sound."""
+    """Make a subset, check that it is sound, and return its documents."""
     config = SubsetConfig(dataset=str(dataset), output=str(output), **options)
     running.complete(plan_subset, config)
     require_sound(output, deep=True, deep_documents=10**6)
@@ -47,7 +47,7 @@ def subset(dataset: Path, output: Path, **options: Any) -> list[Document]:
 
 
 def documents_of(root: Path) -> list[Document]:
-    """Every document, split by split, in the order of the parts."""
+    """Return every document, split by split, in the order of the parts."""
     storage = open_storage(str(root))
     files, manifest, records = read_dataset(storage)
     tokenizer, found = open_tokenizer(files, manifest.spec), []
@@ -63,7 +63,7 @@ def documents_of(root: Path) -> list[Document]:
                 ):
                     own = block.origins.source_rows.of(int(row), int(source))
                     text = tokenizer.decode(block.stream[begin : end - 1])
-                    if own.from_byte:  # parts before are left out: the row there is not known
+                    if own.from_byte:  # parts before it are left out, so its row is not known
                         texts = pq.read_table(own.source)["text"].to_pylist()
                         own = replace(own, row=texts.index(text))
                     found.append(Document(own.source, own.row, split, int(end - begin) - 1, text))
@@ -71,7 +71,7 @@ def documents_of(root: Path) -> list[Document]:
 
 
 def write(file: Path, seed: int) -> None:
-    """A source with copies, empty texts, and scores that may be missing or no numbers."""
+    """Write a source with copies, empty texts, and scores that may be missing or NaN."""
     texts: list[str | None] = [
         text[: 40 + 9 * row] for row, text in enumerate(make_documents(40, seed=seed))
     ]
@@ -83,7 +83,7 @@ def write(file: Path, seed: int) -> None:
 
 
 def made(folder: Path, *seeds: int, **config: Any) -> Path:
-    """A dataset of a source for each seed, its columns kept; the sources lie beside it."""
+    """Make a dataset of one source per seed, columns kept; the sources lie beside it."""
     (folder / "sources").mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds):
         write(folder / f"sources/{number}.parquet", seed)

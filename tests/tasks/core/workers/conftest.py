@@ -18,7 +18,7 @@ from tests.tasks.core.workers.waiting import MakeJob, Waiting
 
 @pytest.fixture(scope="package")
 def tokenizer_folder(tmp_path_factory) -> Path:
-    """A saved tokenizer of one id a byte."""
+    """A saved tokenizer of one id per byte."""
     folder = tmp_path_factory.mktemp("tokenizer")
     ranks = folder / "bytes.tiktoken"
     ranks.write_bytes(rank_file_bytes({bytes([byte]): byte for byte in range(256)}))
@@ -28,14 +28,14 @@ def tokenizer_folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[WorkerPool]:
-    """Two workers that tests share: whatever one of them did, the next must find it working."""
+    """Two workers that tests share: each test must leave them working."""
     with WorkerPool(2) as made:
         yield made
 
 
 @pytest.fixture
 def job(tmp_path, tokenizer_folder) -> MakeJob:
-    """A job on a source file, or on one of three tokens."""
+    """Makes a job on a source file, by default on one of three tokens."""
 
     def make(source: SourceFile | None = None, name: str = "s", **spec: Any) -> TokenizeJob:
         if source is None:
@@ -56,6 +56,6 @@ def threads() -> Iterator[ThreadPoolExecutor]:
 def waiting(tmp_path, threads) -> Iterator[list[Waiting]]:
     made = [Waiting(tmp_path / f"pipe{number}") for number in range(3)]
     yield made
-    for each in made:  # also where the test failed: the threads wait for them
+    for each in made:  # if the test failed too: the threads wait for them
         each.reached()
         each.let_go()

@@ -1,4 +1,4 @@
-"""Shards and record of a part by hand: samples of 4 ids, 3 samples a shard, an id a byte."""
+"""A part's shards and record by hand: samples of 4 ids, 3 samples per shard, one id per byte."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ from tests.tasks.core.doubles import (
 
 
 class Recorder(LocalStorage):
-    """Remembers the order in which files are put, and how much was done after each."""
+    """Records the order in which files are put, and the fraction done after each."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root)
@@ -46,7 +46,7 @@ def storage(tmp_path) -> Recorder:
 
 
 def written(storage: Recorder, scratch: Path) -> PartRecord:
-    """Write what was tokenized as part 7; the record on the storage."""
+    """Write the tokenized part as part 7, and return its record on the storage."""
 
     def report(progress: object) -> None:
         storage.fractions.append(progress.fraction)  # type: ignore[attr-defined]
@@ -67,7 +67,7 @@ def make(storage: Recorder, texts: Sequence[str | None]) -> PartRecord:
 
 def test_by_hand(storage) -> None:
     record = make(storage, ["abc", None, "de", ""])
-    # 7 tokens: two samples, the second filled up with one end-of-text id.
+    # 7 tokens make two samples; one end-of-text id fills up the second.
     raw = record.spec.shard_format.header(2)
     raw += np.array([97, 98, 99, EOT, 100, 101, EOT, EOT], "<u2").tobytes()
     assert storage.read("train/00007/shard.00000.mds") == raw

@@ -1,4 +1,4 @@
-"""Worker processes: what they answer, and what a pool does when one dies."""
+"""The answers of worker processes, and what a pool does when one dies."""
 
 import os
 import re
@@ -48,7 +48,7 @@ def test_a_job_is_done(pool, job, tmp_path) -> None:
 
 def test_jobs_run_in_parallel(pool, job, waiting, threads) -> None:
     futures = [threads.submit(pool.run, job(each.source, str(n))) for n, each in enumerate(waiting)]
-    # Two at once, the third when one of them is done.
+    # Two jobs run at once; the third starts when one of them is done.
     wait_for(lambda: sum(each.reached() for each in waiting) == 2)
     time.sleep(0.1)
     assert sum(each.reached() for each in waiting) == 2
@@ -73,7 +73,7 @@ def test_errors_keep_their_types_and_cost_no_worker(pool, job, tmp_path) -> None
         (job(text_column="body"), UsageError, "has no column 'body'"),
         (good.model_copy(update={"tokenizer_folder": tmp_path / "x"}), TokenizerError, "x"),
         (
-            write_job(tmp_path / "never tokenized", tmp_path),  # which nobody expects
+            write_job(tmp_path / "never tokenized", tmp_path),  # an error that nobody expects
             InternalError,
             r"(?s)Traceback.*move_part\.py.*FileNotFoundErr",
         ),
@@ -86,7 +86,7 @@ def test_errors_keep_their_types_and_cost_no_worker(pool, job, tmp_path) -> None
 
 
 def test_progress_arrives_in_order(pool, job, tmp_path) -> None:
-    # Two batches; each takes longer than the time between two messages.
+    # There are two batches; each takes longer than the time between two messages.
     source = write_source(tmp_path / "x.parquet", ["a word " * 20] * 2**17)
     heard = []
     tokenized = pool.run(job(source, sequence_length=1024, shard_size=2**20), heard.append)
@@ -104,7 +104,7 @@ def test_progress_arrives_in_order(pool, job, tmp_path) -> None:
 
 
 def test_the_pool_replaces_workers_that_are_killed(pool, job, waiting, threads) -> None:
-    """One of two, while the other's job goes on; and then the other."""
+    """One of two workers is killed while the other's job goes on; then the other is killed."""
     futures = [
         threads.submit(pool.run, job(each.source, str(n))) for n, each in enumerate(waiting[:2])
     ]
@@ -123,7 +123,7 @@ def test_the_pool_replaces_workers_that_are_killed(pool, job, waiting, threads) 
         assert pid not in pool.pids
         assert pool.run(job()).counts.tokens == 3
     assert WorkerDiedError.transient
-    assert len(pool.pids) == 1  # which replaced the first, and is free
+    assert len(pool.pids) == 1  # it replaced the first, and is free
 
 
 def test_a_worker_that_dies_between_two_jobs(job) -> None:
@@ -151,7 +151,7 @@ def test_each_thread_gets_its_own_answer(pool, job, threads, tmp_path) -> None:
 def test_a_large_shard_size_takes_memory_for_what_there_is_to_hold(
     pool, job, tmp_path, monkeypatch
 ) -> None:
-    """Beyond that, one error names the option."""
+    """If the memory is not enough for that, one error names the option."""
     source = write_source(tmp_path / "source.parquet", make_documents(60, seed=4))  # 100 KB
     large = job(source, shard_size=2 * 2**30, holdout_fraction=0.2, sequence_length=64)
     pool.run(large)
@@ -164,7 +164,7 @@ def test_a_large_shard_size_takes_memory_for_what_there_is_to_hold(
     assert not caught.value.transient  # so the task is not tried again
 
 
-# --- how workers end: with their pool, their parent or a signal; none is left behind
+# --- workers end with their pool, their parent or a signal; none is left behind
 
 PARENT = """
 import sys
@@ -182,7 +182,7 @@ def test_a_pool_is_stopped_while_jobs_run(job, waiting, threads) -> None:
     assert len(processes) == 2
     began = time.monotonic()
     pool.stop()
-    for future in futures:  # also the one that waits for a free worker
+    for future in futures:  # the one that waits for a free worker too
         failed(future, StoppedError, "the run was stopped")
     assert time.monotonic() - began < 60
     assert not [process for process in processes if is_alive(process)]
@@ -190,7 +190,7 @@ def test_a_pool_is_stopped_while_jobs_run(job, waiting, threads) -> None:
     assert pool.pids == []
     with pytest.raises(StoppedError):
         pool.run(job())
-    pool.stop()  # once more does no harm
+    pool.stop()  # a second stop does no harm
 
 
 def test_no_more_workers_start_than_work_at_once_and_none_outlives_its_block(job) -> None:
@@ -211,11 +211,11 @@ def test_a_worker_keeps_what_was_loaded_ahead(job, tokenizer_folder, tmp_path) -
     ahead = LoadTokenizerJob(tokenizer_folder=folder, engine=made.engine)
     with WorkerPool(2) as pool:
         pool.run_ahead(ahead)
-        pool.run(made)  # waits, rather than load it in a second worker
+        pool.run(made)  # it waits, instead of loading the tokenizer in a second worker
         shutil.rmtree(folder)
         pool.run(made)
         pool.run_ahead(ahead.model_copy(update={"tokenizer_folder": tmp_path / "missing"}))
-        pool.run(job())  # reports its own failure, if it has one
+        pool.run(job())  # the job reports its own failure, if it has one
         assert len(pool.pids) == 1
 
 
@@ -236,7 +236,7 @@ def test_workers_hold_what_they_inherit(job, tmp_path, monkeypatch) -> None:
 
 
 def test_a_worker_ignores_ctrl_c(job, waiting, threads) -> None:
-    # Else a worker inherits that a test run in the background ignores it too.
+    # Without this, a worker would inherit that a test run in the background ignores Ctrl+C.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with WorkerPool(1) as pool:
@@ -286,7 +286,7 @@ def test_a_parent_that_sends_garbage(job) -> None:
             assert "Error: " in failure.message
         worker.stdin.write(good[40:] + b"\n")
         answer = sent.read_answer(worker.stdout.readline())
-        while answer.progress is not None:  # sent on the way, where the machine is busy
+        while answer.progress is not None:  # sent before the result if the machine is busy
             answer = sent.read_answer(worker.stdout.readline())
         assert answer.result is not None
         assert answer.result.counts.tokens == 3

@@ -1,4 +1,4 @@
-"""Token streams by hand: with an id a byte, "ab" is 97, 98 and the end-of-text id 256."""
+"""Token streams by hand: with one id per byte, "ab" is 97, 98 and the end-of-text id 256."""
 
 import os
 from pathlib import Path
@@ -38,7 +38,7 @@ from tests.tasks.core.doubles import (
 
 
 def stream(scratch: Path, split: Split = "train", *, spec: DatasetSpec | None = None) -> list[int]:
-    """The ids of a split of what was tokenized."""
+    """Return the ids of a split of the tokenized part."""
     held = record_in(scratch).splits[split]
     return ids_in(scratch, spec or make_spec(), split, held)
 
@@ -53,7 +53,7 @@ def provenance(scratch: Path) -> list[tuple[int, str, int]]:
 def test_by_hand(tmp_path) -> None:
     texts = ["ab", None, "", "<|", "é"]
     source = write_source(tmp_path / "x.parquet", texts)
-    left = tmp_path / "s/train/00003/shard.00000.mds"  # by a run that was killed
+    left = tmp_path / "s/train/00003/shard.00000.mds"  # left by a killed run
     left.parent.mkdir(parents=True)
     left.write_bytes(b"x" * 1000)
     (tmp_path / "s/leftover").touch()

@@ -1,4 +1,4 @@
-"""Jobs that wait: a source that is a named pipe, until the test opens the other end."""
+"""Jobs that wait: their source is a named pipe, whose other end the test opens."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ GONE = "(?i)no such file or directory"
 
 
 class Waiting:
-    """A source that a worker waits for, until it is let go."""
+    """A source at which a worker waits until it is let go."""
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
@@ -25,7 +25,7 @@ class Waiting:
         self._end = -1
 
     def reached(self) -> bool:
-        """Whether a worker has come to it; it is held there."""
+        """Return whether a worker has come to the source, and hold it there."""
         if self._end < 0:
             try:
                 self._end = os.open(self.source.url, os.O_WRONLY | os.O_NONBLOCK)
@@ -35,7 +35,7 @@ class Waiting:
         return self._end >= 0
 
     def let_go(self) -> None:
-        """The worker comes to the end of the file, and then finds it gone."""
+        """Let the worker come to the end of the file, which is then gone."""
         Path(self.source.url).unlink(missing_ok=True)
         if self._end >= 0:
             os.close(self._end)
