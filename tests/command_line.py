@@ -17,7 +17,7 @@ from tests.warm.nursery import NURSERY
 
 MODULE = "flows.cli"
 Ended = subprocess.CompletedProcess[str]
-# The limit for what is sure to come: that takes seconds on an idle machine, more on a busy one.
+# The limit for what is sure to happen: within seconds on an idle machine, later on a busy one.
 PATIENCE_SECONDS = 240.0
 LONGEST_SECONDS = 500.0  # for any command; the test's own limit is a little longer
 WORKER = "tasks.core.workers.worker"
@@ -93,7 +93,7 @@ class CommandLine:
         }
 
     def shard(self, output: Path | str, **options: object) -> Ended:
-        """Shard the session's small files, or what the options say, to the end."""
+        """Run `shard` on the session's small files, or as the options say, to its end."""
         return self.run(*self.shard_arguments(output, **options))
 
 
@@ -134,7 +134,7 @@ def output_of(process: "subprocess.Popen[str]", *, seconds: float) -> tuple[str,
     try:
         return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGABRT)  # faulthandler writes where it stands
+        process.send_signal(signal.SIGABRT)  # faulthandler reports where it stands
         stdout, stderr = process.communicate()
         raise AssertionError(f"not ended within {seconds} s:\n{stdout}\n{stderr}") from None
 

@@ -36,7 +36,7 @@ DOCUMENTS_A_FILE = 60
 def pytest_configure() -> None:
     """Restore signals that are ignored because `nohup` or a script's `&` started the suite.
 
-    Also keep processes that import numpy from starting threads for matrices, which spin for 50 ms.
+    Also keep numpy from starting threads for matrices: they spin for 50 ms in each process.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A fork server (Python 3.14) imports torch once for all the workers that it starts.
@@ -127,7 +127,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 
 
 def one_authority() -> Path:
-    """Return a file with one certificate: Prefect reads all of them for each client it makes."""
+    """Return a file with one certificate: for each client, Prefect reads all that it trusts."""
 
     def make(folder: Path) -> None:
         first, end, _ = Path(certifi.where()).read_text().partition("-----END CERTIFICATE-----")

@@ -112,7 +112,7 @@ def root_stays_as_it_is() -> Iterator[None]:
     """Check that no page leaves a file in the repository; tools keep theirs in dot folders."""
     before = {path.name for path in ROOT.iterdir()}
     yield
-    made = {path.name for path in ROOT.iterdir()} - before - {"build"}  # the site's
+    made = {path.name for path in ROOT.iterdir()} - before - {"build"}  # the built site
     assert not {name for name in made if not name.startswith(".")}
 
 
@@ -151,7 +151,7 @@ BEFORE = {"how-to/import.md": "export megatron fineweb-edu-gpt2 --output fineweb
 QUICK = {"inspect", "trace", "verify"}  # no Prefect run, so they run in this process
 
 
-@pytest.mark.filterwarnings(  # the stock reader's
+@pytest.mark.filterwarnings(  # warnings of the stock reader
     "ignore:The given NumPy array is not writable:UserWarning",
     "ignore:unclosed file:ResourceWarning",
     "ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning",
@@ -249,7 +249,7 @@ def test_messages_of_troubleshooting_exist() -> None:
     known = list(_messages())
     for message in shown:
         if message == "Could not connect to the endpoint URL":
-            continue  # botocore's
+            continue  # botocore's message
         fragments = [text for text in message.split("…") if text.strip()]
         assert any(all(fragment in text for fragment in fragments) for text in known), message
 

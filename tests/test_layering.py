@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PREFECT = {"prefect"}
 TRAINING = {"torch", "torchvision", "streaming"}
 COMMAND_LINE = {"cyclopts", "typer", "click", "rich"}
-# The folders and files of streaming_ext from bottom to top: each imports from earlier lines only.
+# The folders and files of streaming_ext, bottom first: each imports from earlier lines only.
 ORDER = (
     "base",
     "own_module",
@@ -123,7 +123,7 @@ def test_the_command_line_answers_before_prefect_is_loaded() -> None:
 
 
 def is_upwards(module: str, name: str) -> bool:
-    """Return whether a module of streaming_ext imports from its own line of ORDER or a later one.
+    """Return whether a module of streaming_ext imports a later line, `tasks`, `flows` or Prefect.
 
     The package itself may import anything of its own: it exports the public classes.
     """
@@ -155,7 +155,7 @@ def test_packages_import_downwards_only(package, is_wrong) -> None:
 
 
 def test_modules_import_each_other_in_no_circle() -> None:
-    """Not even if only a type checker follows the imports."""
+    """A circle counts even if only a type checker follows its imports."""
     packages = ("streaming_ext", "tasks", "flows")
     modules = {module for package in packages for module in modules_of(package)}
     assert_no_circle({module: modules_named(module, modules) for module in modules})

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ("flows", "tasks", "streaming_ext")
 PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
 
-# Words that no identifier holds, each with what to say.
+# Words that no identifier contains, each with what to say.
 NAMES = {
     "asked": "requested",
     "begun": "started",

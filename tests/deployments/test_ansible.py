@@ -40,7 +40,7 @@ def ansible() -> Path:
 
 @pytest.fixture
 def ssh(tmp_path) -> Iterator[Path]:
-    """Two machines; yields the configuration of `ssh` that knows them."""
+    """Two machines; yields a configuration of `ssh` for them."""
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     config = tmp_path / "ssh_config"

@@ -42,7 +42,7 @@ def test_the_documented_cluster_commands(shell, home) -> None:
     (commands,) = blocks("docs/how-to/several-hosts.md", "bash")
     *others, submit = commands.strip().splitlines()
     assert submit.startswith("shardmill submit demo output=")
-    script = "\n".join([*others, f"{submit} executor=here"])  # the hosts have another run
+    script = "\n".join([*others, f"{submit} executor=here"])  # an earlier one took the hosts
     run_script(script, ROOT, shell, home / "output.log")
     demo = home / "shardmill-demo"
     for made in ("of-workers", "submitted"):

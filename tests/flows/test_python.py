@@ -12,7 +12,7 @@ from streaming_ext.base.errors import UsageError
 from tests.command_line import CommandLine, in_kernel, run_program, succeeded
 from tests.servers.prefect.server import runs_named
 
-# One run ends with an error, one does work; `shard` finds the error only in its flow.
+# The first run fails, the second works; `shard` finds its error only inside the flow.
 MAKE = """
 import asyncio
 import shardmill
@@ -27,7 +27,7 @@ def make():
 async def make_in_a_coroutine():
     make()
 """
-# Prefect returns different things if an event loop runs.
+# Prefect answers differently if an event loop runs.
 WAYS = {
     "script": "make()",
     "coroutine": "asyncio.run(make_in_a_coroutine())",

@@ -43,7 +43,6 @@ class Scripted(ThreadingHTTPServer):
         self.connections = 0
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Accept a connection."""
         self.connections += 1
         return super().get_request()
 

@@ -69,7 +69,7 @@ BELOW = "shard:\n  sources: [/nonexistent/below]\nplan:\n  hosts: 4\n"
 def test_what_is_given_nearest_to_the_command_goes_first(
     shardmill, file, text, given, taken
 ) -> None:
-    """The command line counts first, then options below the command's name, then those for all."""
+    """The command line wins, then options below the command's name, then those for all commands."""
     file.write_text(text)
     ended = refused(shardmill("shard", *given, "--config", file, "--dry-run"))
     assert re.findall(r"/nonexistent/(\w+): no such file", ended.stderr) == [taken]

@@ -108,7 +108,7 @@ def test_a_warning_is_reported_once(
     options,
     printed,
 ) -> None:
-    """The warning is about a file beside the shards of a complete dataset that was lost."""
+    """The warning is about a lost file beside the shards of a complete dataset."""
     output = tmp_path / "out"
     shutil.copytree(dataset, output)
     (output / "train/index.json").unlink()

@@ -143,7 +143,7 @@ class TestPage:
         assert "<script" not in html
 
     def test_what_came_in_and_what_came_out(self) -> None:
-        """Sources as they are named, splits with samples, sizes with units, and a special token."""
+        """Sources appear as named, splits with samples, sizes with units, and a special token."""
         names = ["/a/<b>*.parquet", *(f"/a/{n}" for n in range(9))]
         count = {"documents": 3, "tokens": 40, "padding": 0, "samples": 1234, "shards": 1}
         index = {"path": "train/index.json", "size": 1, "xxh128": "0" * 32}

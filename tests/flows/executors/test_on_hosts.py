@@ -1,4 +1,4 @@
-"""When an attempt at a partition counts as lost or is repeated, and what people see."""
+"""Attempts at a partition: when one counts as lost, when another is made, what people see."""
 
 import pytest
 from prefect.states import Crashed, Failed, Pending, Running, Scheduled

@@ -100,7 +100,7 @@ def runs(hosts, served, tmp_path_factory) -> Runs:
     return Runs(hosts, served, tmp_path_factory.mktemp("runs") / "out")
 
 
-@pytest.mark.soak  # on a busy machine a run was seen that had not ended for Prefect after 240 s
+@pytest.mark.soak  # on a busy machine, one run had not ended for Prefect after 240 s
 def test_cancelled_in_the_dashboard(hosts, runs) -> None:
     """No host keeps a process of the run."""
     run = runs.deployed()

@@ -34,7 +34,7 @@ def is_own_server(process: psutil.Process) -> bool:
 
 
 def run_tasks(_: int) -> int:
-    """Run tasks in a flow on an own server, and return the id of the server's process.
+    """Run tasks in a flow on an `OwnServer`, and return the id of the server's process.
 
     Prefect leaves something behind that ends each later fork of this process with exit code 1.
     """

@@ -39,7 +39,7 @@ def test_killed_again_and_again(slow, undisturbed, tmp_path) -> None:
         kill_group(run)
         assert_nothing_is_half_written(output)
         now = changed_at(output)
-        assert recorded.items() <= now.items()  # what was done is not done again
+        assert recorded.items() <= now.items()  # finished parts are not made again
         recorded = now
         if not (output / "manifest.json").exists():
             landed += 1

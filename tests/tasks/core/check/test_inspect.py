@@ -49,7 +49,7 @@ def all_samples(dataset: LocalStorage, description: DatasetDescription) -> list[
     return decoded
 
 
-# --- what it is
+# --- the description of a dataset
 
 
 def test_counts_are_those_of_the_texts_and_bytes_those_on_the_disk(

@@ -65,7 +65,7 @@ def expected_near(
     rule: NearRule,
     older: tuple[set[Where], dict[Where, tuple[Where, int]]] = (set(), {}),
 ) -> tuple[set[Where], dict[Where, tuple[Where, int]]]:
-    """Return the documents that stay, and those left out, with their witness and equal bins.
+    """Return the documents that stay; for those left out, the witness and the number of equal bins.
 
     Args:
         lines: the folder of the sources.

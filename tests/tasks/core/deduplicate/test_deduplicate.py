@@ -33,7 +33,7 @@ DEDUPLICATED = pytest.mark.parametrize("kind", ["in order", "shuffled"], indirec
 
 
 def kept_and_left_out(root: Path) -> tuple[set[Where], dict[Where, Where]]:
-    """Return the rows of a dataset's documents; the rows of its copies, with the first copies."""
+    """Return the source rows of the documents, and those of copies with their first copies."""
     manifest = manifest_of(root)
     parts = [PartOfDataset(LocalStorage(root), manifest, each.part) for each in manifest.parts]
     origins = [part.source_rows() for part in parts]

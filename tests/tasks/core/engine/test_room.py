@@ -1,4 +1,4 @@
-"""Waiting for room on scratch: room is bounded in bytes, and every part gets some."""
+"""Waiting for room on scratch: bounded in bytes, never endless; one file always has room."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

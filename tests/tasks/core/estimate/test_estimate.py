@@ -30,7 +30,6 @@ Plan = Callable[..., Estimate]
 
 @pytest.fixture
 def plan(vocabulary, one_worker) -> Plan:
-    """Makes an estimate."""
     options = {
         "tokenizer": str(vocabulary),
         "pattern": "gpt2",

@@ -37,7 +37,7 @@ from tests.tasks.core.running import do_parts
 
 NAMES = sorted(READERS)
 READ_ELSEWHERE = {"modded-nanogpt"}
-KINDS = ["litdata", "megatron", "parquet"]  # with an index, with shared files, with neither
+KINDS = ["litdata", "megatron", "parquet"]  # an index, shared files, neither
 
 
 def test_every_format_has_a_reader() -> None:

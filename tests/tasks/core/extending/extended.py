@@ -35,7 +35,7 @@ def planned(dataset: Path | str, *sources: Path, **options: Any) -> tuple[ShardB
 
 
 def extended(dataset: Path, *sources: Path, **options: Any) -> ShardBuild:
-    """Extend a dataset, to the end."""
+    """Extend a dataset to the end."""
     plan, storage = planned(dataset, *sources, **options)
     if not plan.published:
         finish(plan, storage)

@@ -95,7 +95,7 @@ class TestThroughput:
 
     def test_nothing_done(self) -> None:
         assert throughput(report()) is None
-        assert throughput(report(part(0, tokenized_at=0.0))) is None  # a part of a merge
+        assert throughput(report(part(0, tokenized_at=0.0))) is None  # a part made by a merge
 
 
 def test_earlier_parts_are_in_the_total() -> None:

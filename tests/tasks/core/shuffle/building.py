@@ -33,7 +33,7 @@ class Builder:
     settings: dict[str, Any]
 
     def build(self, name: str | Path = "out", **changes: Any) -> Path:
-        """Make a dataset, to the end."""
+        """Make a dataset to the end."""
         return build_from(self.sources, self.folder / name, **(self.settings | changes))
 
     def begin(self, name: str | Path = "out", **changes: Any) -> tuple[ShardBuild, LocalStorage]:

@@ -113,7 +113,7 @@ def test_parts_that_give_little_go_together(original, tmp_path) -> None:
 
 
 def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path) -> None:
-    """Even if both were made alike, so that their parts could be joined."""
+    """Parts of different datasets stay apart even if the datasets were made alike."""
     made = [
         build_dataset(
             tmp_path / name,
@@ -134,7 +134,7 @@ def test_a_part_is_of_one_of_the_datasets_that_were_merged(tmp_path) -> None:
 
 
 def test_a_part_is_of_one_generation_of_an_extended_dataset(tmp_path) -> None:
-    """What the subset says of a member is true of each part of that member."""
+    """Each part agrees with what the subset says of its member."""
     texts = [["One old text."], ["Another old text."]]
     dataset = build_dataset(tmp_path / "old", texts)
     manifests = [(dataset / "manifest.json").read_bytes()]
@@ -208,7 +208,7 @@ def taken(choice: Choice, total: int, seed: int | None, cuts: list[int]) -> list
     cuts=st.lists(st.integers(0)),
 )
 def test_as_many_as_weigh_no_more_than_asked(lengths, fraction, seed, cuts) -> None:
-    """Documents weigh their tokens, or one each, so that their number is limited."""
+    """A document weighs its number of tokens, or one, which limits the number of documents."""
     weights = np.ones(lengths, np.int64) if isinstance(lengths, int) else np.array(lengths)
     total, most = len(weights), max(1, int(fraction * weights.sum()))
     order = np.argsort(keys_of(np.arange(total), seed), kind="stable")

@@ -87,7 +87,7 @@ def test_the_documents_for_which_the_condition_holds(dataset, tmp_path) -> None:
 
 
 def test_a_number_of_these_documents(dataset, tmp_path) -> None:
-    """The condition comes first, and the draw of fewer is part of the draw of more."""
+    """The condition applies first; a draw of fewer documents is part of a draw of more."""
     expected = naive(dataset)
     few = subset(dataset, tmp_path / "few", where=WHERE, documents=4, seed=5)
     more = subset(dataset, tmp_path / "more", where=WHERE, documents=len(expected) - 1, seed=5)

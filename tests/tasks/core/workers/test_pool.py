@@ -151,7 +151,7 @@ def test_each_thread_gets_its_own_answer(pool, job, threads, tmp_path) -> None:
 def test_a_large_shard_size_takes_memory_for_what_there_is_to_hold(
     pool, job, tmp_path, monkeypatch
 ) -> None:
-    """If the memory is not enough for that, one error names the option."""
+    """One error names the option if the memory is not enough for that."""
     source = write_source(tmp_path / "source.parquet", make_documents(60, seed=4))  # 100 KB
     large = job(source, shard_size=2 * 2**30, holdout_fraction=0.2, sequence_length=64)
     pool.run(large)
