@@ -99,7 +99,7 @@ def test_the_image_is_clean_runs_as_nobody_special_and_keeps_scratch_on_a_disk()
 
 
 def test_python_s_own_library_is_compiled_in_the_image(tmp_path) -> None:
-    """Even if the base image forbids Python to compile what is imported."""
+    """The base image may forbid Python to compile what is imported."""
     assert "pip install --no-cache-dir --compile" in IMAGE
     (command,) = re.findall(r"^RUN python (-m compileall .*)$", IMAGE, re.MULTILINE)
     assert IMAGE.index("compileall") < IMAGE.index("\nUSER ")

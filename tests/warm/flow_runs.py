@@ -55,7 +55,7 @@ def _be_run(request: dict[str, Any]) -> NoReturn:
 def _prepared(
     words: list[str], folder: str, environment: dict[str, str]
 ) -> tuple[list[str], str, dict[str, str]]:
-    """Have a child prepare a run, and return the program as which it would go on."""
+    """Have a child prepare a run, and return the program that it would become."""
     told, tell = os.pipe()
     child = os.fork()
     if not child:

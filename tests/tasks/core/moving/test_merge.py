@@ -107,7 +107,7 @@ def test_what_does_not_go_together_is_refused_by_field(first, tmp_path) -> None:
 
 
 def test_imports_go_together_however_their_sets_were_read(first, tokenizer, tmp_path) -> None:
-    """But not with texts: these are held out by a hash of the text, not of the ids."""
+    """They do not go with texts, which are held out by a hash of the text, not of the ids."""
     options = {"holdout_fraction": 0.2, "sequence_length": 64, "shard_size": 4096}
     one, other = tmp_path / "one", tmp_path / "other"
     ids = write_ids(tmp_path / "x.bin", some_documents(20))

@@ -19,7 +19,7 @@ def kept_by(request) -> str:
 
 
 def each_of(*names: str) -> pytest.MarkDecorator:
-    """Lose or cut each file on a disk, and one in a bucket."""
+    """Parametrize a test by files lost or cut on a disk, and one lost in a bucket."""
     cases = [*product(["disk", "disk, cut"], names), ("s3", SHARD)]
     return pytest.mark.parametrize(("kept_by", "name"), cases, indirect=["kept_by"])
 
