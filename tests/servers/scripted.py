@@ -31,7 +31,7 @@ PAGE = Answer(
 
 
 class Scripted(ThreadingHTTPServer):
-    """Calls `answer` with method, path and headers of each request; counts connections."""
+    """Calls `answer` with method, path and headers of a request; records these and connections."""
 
     daemon_threads = True
 
