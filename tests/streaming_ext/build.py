@@ -27,9 +27,9 @@ Document = Sequence[int]
 
 @dataclass(frozen=True, kw_only=True)
 class Built:
-    """A dataset as a test knows it: its folder, and the stream and the documents of each split.
+    """A dataset with what a test expects of it: the stream and the documents of each split.
 
-    A document is known by its source file and row, and ends with its end-of-text id.
+    A document is identified by its source file and row, and ends with its end-of-text id.
     """
 
     root: Path
@@ -47,8 +47,8 @@ def spec_of(
     fingerprint: str = "f0",
     keep_columns: tuple[str, ...] = (),
 ) -> DatasetSpec:
-    """A specification whose shards hold `shard_samples` samples each."""
-    # The size stands in the header too: as long a number as this one leaves room enough.
+    """Return a specification whose shards hold `shard_samples` samples each."""
+    # The header holds the shard size too; a number this long leaves enough room.
     form = MdsFormat(
         sequence_length=sequence_length,
         dtype=token_dtype(vocab_size),
@@ -84,11 +84,10 @@ def build(
     columns: Mapping[str, Callable[[Document], Any]] = {},
     **identity: Any,
 ) -> Built:
-    """Write a dataset; each part is a list of (split, token ids), one a row of its source.
+    """Write a dataset; each part is a list of (split, token ids), one per row of its source.
 
-    Kept columns have the values that `columns` gives for the ids of each document.
-
-    Its streams are put together here: what the dataset holds is compared with them.
+    Kept columns have the values that `columns` computes from the ids of each document.
+    The expected streams are put together here, independently of the writer.
     """
     spec = spec_of(
         sequence_length=sequence_length,
@@ -160,13 +159,13 @@ def build(
 
 
 def kept(values: list[Any]) -> pa.Array:
-    """The values of a column as they are kept."""
+    """Return the values of a column in the type in which they are kept."""
     column = pa.array(values)
     return column.cast(pa.large_string()) if pa.types.is_string(column.type) else column
 
 
 def some_documents(count: int, *, seed: int = 0, longest: int = 30) -> list[list[int]]:
-    """Documents of 1 to `longest` ids below the end-of-text id."""
+    """Return documents of 1 to `longest` ids below the end-of-text id."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(1, longest + 1, count)
     return [rng.integers(0, EOT, length).tolist() for length in lengths]

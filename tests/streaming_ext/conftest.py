@@ -14,21 +14,21 @@ from tests.streaming_ext.build import Built, build_some
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """Compressed shards: 3 parts, 116 shards of 4 samples of 8 tokens, 585 samples of train."""
+    """Compressed shards: 3 parts, 116 shards of 4 samples of 8 tokens, 585 train samples."""
     root = tmp_path_factory.mktemp("packed") / "dataset"
     return build_some(root, 300)
 
 
 @pytest.fixture(scope="session")
 def raw(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The same documents in shards that are not compressed."""
+    """The same documents in uncompressed shards."""
     root = tmp_path_factory.mktemp("raw") / "dataset"
     return build_some(root, 300, compression="none")
 
 
 @pytest.fixture(scope="session")
 def published(swift: SwiftServer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, str]:
-    """A small dataset of compressed shards, on disk and in a bucket: also its URL."""
+    """A small dataset of compressed shards, on disk and in a bucket, with its URL."""
     root = tmp_path_factory.mktemp("published") / "dataset"
     built = build_some(root, 60)
     bucket = make_bucket(swift.url)
@@ -72,7 +72,7 @@ def open_raw(raw: Built) -> Callable[..., StreamingTokenDataset]:
 
 @pytest.fixture
 def load(open_raw: Callable[..., StreamingTokenDataset]) -> Callable[..., StreamingTokenLoader]:
-    """Load the raw dataset as one rank, shuffled unless told otherwise."""
+    """Load the raw dataset as one rank, shuffled by default."""
 
     def make(*, num_workers: int = 0, **changes: Any) -> StreamingTokenLoader:
         return StreamingTokenLoader(open_raw(**changes), num_workers=num_workers)
@@ -91,14 +91,14 @@ def open_cached(
 
 
 def tokens_of(batches: Iterable[Any]) -> list[Any]:
-    """The tokens of some batches, or of the epoch of a dataset."""
+    """Return the tokens of some batches, or of an epoch of a dataset."""
     if isinstance(batches, StreamingTokenDataset):
         batches = StreamingTokenLoader(batches)
     return [batch["tokens"].tolist() for batch in batches]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests start more workers than the machine has cores: torch warns of it."""
+    """Let tests start more workers than the machine has cores, without torch's warning."""
     for item in items:
         if "streaming_ext" in item.path.parts:
             item.add_marker(pytest.mark.filterwarnings("ignore:This DataLoader will create"))

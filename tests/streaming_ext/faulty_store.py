@@ -1,4 +1,4 @@
-"""A bucket behind a proxy: what befalls its objects, and the way to them, while training reads."""
+"""A bucket behind a proxy; faults strike its objects or the connection while training reads."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,21 +14,21 @@ PASSING = {
     "503": Faults(answer=(503, "SlowDown"), times=2),
     "cut": Faults(cut_down=700, times=2),
 }
-SECONDS = "3"  # that a server may say nothing; pauses go with it
+SECONDS = "3"  # that a server may stay silent; pauses shorten with it
 
 
 class FaultyStore:
-    """The files of a folder as objects."""
+    """A bucket with the files of a folder."""
 
     def __init__(self, folder: Path, client: Any, bucket: str, proxy: FaultProxy) -> None:
-        """Put them there."""
+        """Upload the files."""
         self._folder, self._client, self._bucket, self.proxy = folder, client, bucket, proxy
         self.url = f"s3://{bucket}/in/{{0..2}}.jsonl"
         for file in folder.glob("[0-2].jsonl"):
             self.put(file.name)
 
     def put(self, name: str, *, changed: bool = False) -> None:
-        """Put an object there as it is in the folder, or with one byte of its text changed."""
+        """Upload a file of the folder, as it is or with one byte of its text changed."""
         data = (self._folder / name).read_bytes()
         if changed:
             at = data.rindex(b'"text": "') + 9
@@ -36,11 +36,11 @@ class FaultyStore:
         self._client.put_object(Bucket=self._bucket, Key=f"in/{name}", Body=data)
 
     def delete(self, name: str) -> None:
-        """Have it be gone."""
+        """Delete an object."""
         self._client.delete_object(Bucket=self._bucket, Key=f"in/{name}")
 
     def spoil(self, how: str) -> None:
-        """Do what no waiting mends: one of `LASTING`."""
+        """Cause a fault that no waiting repairs: one of `LASTING`."""
         if how == "gone":
             self.delete("2.jsonl")
         elif how == "changed":
@@ -49,7 +49,7 @@ class FaultyStore:
             self.proxy.inflict(Faults(answer=(503, "SlowDown")))
 
     def mend(self) -> None:
-        """Put all back."""
+        """Undo every fault."""
         self.proxy.inflict(Faults())
         self.put("2.jsonl")
 
@@ -65,7 +65,7 @@ LASTING = {
 def faulty_store(
     folder: Path, server: SwiftServer, monkeypatch: pytest.MonkeyPatch, *, bucket: str
 ) -> Iterator[FaultyStore]:
-    """A bucket of which all that is asked for goes through the proxy."""
+    """Serve a folder from a bucket; all requests go through the proxy."""
     client = s3_client(server.url)
     with fault_proxy(server.port) as proxy:
         monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.url)

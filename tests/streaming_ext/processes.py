@@ -1,4 +1,4 @@
-"""Several processes that do the same, as the ranks of a job."""
+"""Several processes that do the same work, like the ranks of a job."""
 
 import multiprocessing
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def in_processes(count: int, work: Callable[..., Any], *arguments: Any) -> list[Any]:
-    """What `work(rank, *arguments)` returns in each of `count` forked processes."""
+    """Return the results of `work(rank, *arguments)` in `count` forked processes."""
     context = multiprocessing.get_context("fork")
     results = context.Queue()
 
@@ -21,7 +21,7 @@ def in_processes(count: int, work: Callable[..., Any], *arguments: Any) -> list[
             os.environ.pop(name, None)
         try:
             results.put((rank, work(rank, *arguments), None))
-        except BaseException:  # noqa: BLE001 - told to the test
+        except BaseException:  # noqa: BLE001 - reported to the test
             results.put((rank, None, traceback.format_exc()))
 
     processes = [context.Process(target=run, args=(rank,)) for rank in range(count)]
@@ -41,7 +41,7 @@ def in_processes(count: int, work: Callable[..., Any], *arguments: Any) -> list[
 
 
 def join_group(store: Path, rank: int, size: int) -> None:
-    """Make torch's default process group of this process and its siblings."""
+    """Create torch's default process group for this process and its siblings."""
     from torch import distributed
 
     distributed.init_process_group(

@@ -1,4 +1,4 @@
-"""What a newer shardmill made is refused as newer, not as damaged."""
+"""Files and states of a newer shardmill are refused as newer, not as damaged."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def new(tmp_path: Path) -> Path:
 
 
 def changed(file: Path, **fields: object) -> bytes:
-    """A file of JSON with other fields; also written back."""
+    """Change fields of a JSON file, write it back and return its bytes."""
     value = json.loads(file.read_bytes()) | fields
     data = json.dumps(value).encode()
     file.write_bytes(data)

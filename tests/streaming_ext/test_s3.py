@@ -1,4 +1,4 @@
-"""Reading from a real S3 server: what comes, and the true reason when nothing does."""
+"""Reading from a real S3 server: the batches, and the true reason of each failure."""
 
 import gc
 import re
@@ -45,7 +45,7 @@ def open_s3(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Open:
     """Open the published dataset through the proxy."""
-    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "4")  # so 503 is waited out for 4 s, not 30
+    monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "4")  # wait out a 503 for 4 s, not 30
 
     def make(credentials: tuple[str, str] = OWNER, **changes: Any) -> StreamingTokenDataset:
         key, secret = credentials
@@ -81,26 +81,26 @@ def shards_asked(proxy: FaultProxy) -> list[str]:
 def test_an_epoch(open_s3: Open, proxy: FaultProxy, expected: list[Any], workers: int) -> None:
     dataset = open_s3()
     assert tokens_of(StreamingTokenLoader(dataset, num_workers=workers)) == expected
-    # each shard once for all threads and workers
+    # Threads and workers together request each shard once.
     assert len(shards_asked(proxy)) == len(set(shards_asked(proxy))) == dataset.reader.num_shards
     assert tokens_of(StreamingTokenLoader(open_s3(), num_workers=workers)) == expected
     assert len(shards_asked(proxy)) == dataset.reader.num_shards  # all from the cache
 
 
 def test_all_threads_share_one_client(open_s3: Open) -> None:
-    """To make one takes a good part of a second, and a dozen threads read."""
+    """Creating a client takes a good part of a second, and a dozen threads read."""
 
     def clients() -> int:
         return sum(isinstance(thing, S3) for thing in gc.get_objects())
 
-    gc.collect()  # what other tests left would go at any time
+    gc.collect()  # clients that other tests left could disappear at any time
     before = clients()
     tokens_of(open_s3())
     assert clients() == before + 1
 
 
 class TestFaults:
-    """What goes wrong while training reads is an error within seconds, naming shard and cause."""
+    """A fault while training reads is an error within seconds, which names shard and cause."""
 
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ class TestFaults:
         proxy.close() if faults is None else proxy.inflict(faults)
         with within_a_minute(), pytest.raises(error, match=rf"(?s)shard\.\d+\.mds\.zstd.*{cause}"):
             next(iter(loader))
-        if error is StorageError:  # not tried again; threads that look ahead ask for themselves
+        if error is StorageError:  # not retried; threads that look ahead send their own requests
             asked = shards_asked(proxy)
             assert max(asked.count(path) for path in asked) <= 2 * max(1, workers)
 
     def test_who_waits_for_another_reader_begins_no_new_patience(
         self, open_s3: Open, proxy: FaultProxy
     ) -> None:
-        """As two workers of a loader do: the fault is reported once it was waited out once."""
+        """Two readers, like two workers of a loader, wait out a fault only once."""
         readers = [open_s3().reader for _ in range(2)]
         proxy.inflict(Faults(answer=(503, "SlowDown")))
         with ThreadPoolExecutor(2) as threads:
@@ -147,7 +147,7 @@ class TestFaults:
     def test_threads_that_wait_share_a_failure(
         self, open_s3: Open, proxy: FaultProxy, shards: int
     ) -> None:
-        """For one shard, or behind others: four download at once, and the fifth waited for them."""
+        """Threads wait for the same shard, or for their turn: only four download at once."""
         reader = open_s3(download_retry=0 if shards == 1 else 2).reader
         reader.caches[0].source.timeout = 2
         proxy.inflict(Faults(hang=True))
@@ -157,12 +157,12 @@ class TestFaults:
         for number, failure in enumerate(failures):
             assert isinstance(failure, TransientStorageError)
             assert re.search(rf"{reader.caches[0].label(number % shards)}.*{LATE}", str(failure))
-        # On a busy machine a thread may come so late that it tries for itself.
+        # On a busy machine, a thread may come so late that it downloads for itself.
         waited = sum("waited for behind others" in str(failure) for failure in failures)
         assert (1 <= waited <= 12 - DOWNLOADS) or shards == 1
         assert proxy.struck <= (3 * (12 - waited) if shards > 1 else 1)
         proxy.inflict(Faults())
-        reader.shards.open(0)  # who comes later tries again
+        reader.shards.open(0)  # a later reader tries again
 
     def test_a_server_whose_disks_are_gone_for_a_while(
         self, open_s3: Open, s3: SwiftServer, expected: list[Any]
@@ -220,7 +220,7 @@ class TestShards:
         with within_a_minute(), pytest.raises(CorruptDatasetError, match=rf"(?s){SHARD}.*{cause}"):
             tokens_of(StreamingTokenLoader(dataset, num_workers=workers))
         asked = sum(path.endswith(SHARD) for path in proxy.asked)
-        # training asks, and so may a thread that looks ahead
+        # Training requests the shard, and a thread that looks ahead may request it too.
         assert asked in ({1, 2} if how == "missing" else {2, 4})
 
 

@@ -1,4 +1,4 @@
-"""URLs that hold secrets are refused, and never repeated."""
+"""URLs that hold secrets are refused and never printed."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""Amounts as users write them: of bytes, of tokens, and of sizes that are shown again."""
+"""Amounts as users write them: bytes, tokens, and sizes that are shown as they were given."""
 
 import pytest
 from pydantic import ByteSize, TypeAdapter

@@ -1,4 +1,4 @@
-"""An index is believed only as far as it can be checked."""
+"""An index is trusted only as far as it can be checked."""
 
 import copy as copying
 import json
@@ -39,7 +39,7 @@ def test_a_published_split(packed) -> None:
 
 
 class FlippedOnce(Remote):
-    """The first answer of each file has a bit flipped."""
+    """A location where the first read of each file has a flipped bit."""
 
     def read(self, name: str, *, limit: int, seconds: float | None = None) -> bytes:
         data = super().read(name, limit=limit, seconds=seconds)
@@ -170,7 +170,7 @@ class TestManifest:
 
 
 def test_a_bomb_is_not_unpacked(index, tmp_path) -> None:
-    """A compressed shard that would unpack to far more than the index says."""
+    """The compressed shard would unpack to far more than the index says."""
     bomb = zstd.compress(bytes(2**28), 3)
     entry = copying.deepcopy(index["shards"][0])
     entry["raw_data"]["basename"] = "s.mds"

@@ -1,4 +1,4 @@
-"""Records and manifests: the same bytes back, and nothing in them that does not add up."""
+"""Records and manifests are read back as the same bytes, and refused if they do not add up."""
 
 import json
 from typing import Any
@@ -142,7 +142,7 @@ OTHER_TOKENIZER = TokenizerIdentity(
     pattern=None,
     fingerprint="f1",
 )
-DIFFERENCES: dict[str, tuple[object, object]] = {  # of the two
+DIFFERENCES: dict[str, tuple[object, object]] = {  # the values of SPEC and of the other one
     "text_column": ("text", "body"),
     "text_separator": (SPEC.text_separator, " "),
     "source_format": (SPEC.source_format, "jsonl"),
@@ -219,7 +219,7 @@ def test_the_name_of_a_tokenizer_does_not_matter() -> None:
 
 
 def changed(value: BaseModel, changes: dict[str, Any]) -> bytes:
-    """Other values at some paths, in a record with the hash of itself that they have."""
+    """Change values at some paths; a record gets the hash of its new content."""
     read = json.loads(to_json(value))
     is_sealed = read.pop("xxh128", None) is not None
     before = json.dumps(read)

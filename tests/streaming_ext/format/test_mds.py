@@ -1,4 +1,4 @@
-"""Shards are what MDSWriter writes, and no shard is believed beyond what it says."""
+"""Shards have the bytes that MDSWriter writes, and damaged ones are refused."""
 
 import bz2
 import gzip
@@ -50,7 +50,7 @@ def small_format(**changes: object) -> MdsFormat:
     ],
 )
 def test_the_bytes_of_mds_writer(tmp_path, compression, vocab_size, num_samples) -> None:
-    """Of each shard and of the index, on the same samples; the last shard is partial."""
+    """Compare each shard and the index for the same samples; the last shard is partial."""
     ids = np.random.default_rng(1).integers(0, 50_000, num_samples * 16 - 1).tolist()
     built = build(
         tmp_path / "ours",
@@ -79,7 +79,7 @@ def test_the_bytes_of_mds_writer(tmp_path, compression, vocab_size, num_samples)
         for entry in index["shards"]:
             kept = entry["zip_data"] or entry["raw_data"]
             data = (folder / kept["basename"]).read_bytes()
-            if compression == "gz:6":  # stock gzip holds the time of day
+            if compression == "gz:6":  # stock's gzip files hold the time of day
                 data = gzip.decompress(data)
                 entry["zip_data"].pop("hashes")
             stored[-1].append(data)
@@ -94,7 +94,7 @@ class TestHeader:
         form = small_format()
         raw = form.header(2) + bytes(16)
         form.tokens_of(raw, 2)
-        other = small_format(dtype="uint32", sequence_length=2)  # of the same size
+        other = small_format(dtype="uint32", sequence_length=2)  # its samples have the same size
         assert other.sample_bytes == form.sample_bytes
         for data, samples in ((raw, 1), (raw, 3), (raw[:-1], 2), (raw + b"\0", 2), (b"", 2)):
             with pytest.raises(CorruptDatasetError, match=f"not a shard of {samples} samples"):
@@ -156,7 +156,7 @@ class TestCompression:
             ("zip", "expected none or one of zstd, gz, bz2"),
             ("none:1", "unknown"),
             ("zstd:0", "from 1 to 22, got '0'"),
-            ("zstd:", "from 1 to 22, got ''"),  # what follows, stock does not read
+            ("zstd:", "from 1 to 22, got ''"),  # stock does not read this and the following ones
             ("zstd:01", "from 1 to 22, got '01'"),
             ("zstd:\u0663", "from 1 to 22"),
             ("zstd:23", "from 1 to 22"),
@@ -189,7 +189,7 @@ PACKED = {codec: compress(RAW) for codec, compress in COMPRESS.items()}
 
 @pytest.mark.parametrize("codec", PACKED)
 class TestDecompress:
-    """What comes out has the size that the index says, or is an error."""
+    """The output has the size that the index says, or there is an error."""
 
     @pytest.mark.parametrize("change", [-len(RAW) + 1, -1, 1, 10, 100_000])
     def test_another_size(self, codec, change) -> None:

@@ -1,4 +1,4 @@
-"""Plain MDS sets that other tools wrote, beside what stock StreamingDataset reads of them."""
+"""Plain MDS sets that other tools wrote, compared with what stock StreamingDataset reads."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ MIXED = {"attention_mask": "ndarray:uint8", "id": "int", "text": "str", "tokens"
 
 
 def samples_of(columns: dict[str, str], dtype: str, count: int = COUNT) -> list[dict[str, Any]]:
-    """What llm-foundry's converters and others write."""
+    """Return samples like those that llm-foundry's converters and other tools write."""
     rng = np.random.default_rng(0)
     samples = []
     for number in range(count):
@@ -174,7 +174,7 @@ def test_sets_without_token_ids_are_refused(tmp_path, columns) -> None:
 
 @pytest.mark.parametrize("place", [0, 5, 9, 80, 204, 206])
 def test_a_shard_that_lies_is_refused(tmp_path, place) -> None:
-    """A count, an offset, a sample's own size: each is checked before ids are taken."""
+    """A count, an offset and a sample's own size are checked before ids are read."""
     root = write(tmp_path / "set", BYTES, samples_of(BYTES, "int64"), size_limit=1 << 20, hashes=[])
     (path,) = root.glob("shard.*")
     data = bytearray(path.read_bytes())
@@ -189,7 +189,7 @@ def test_a_shard_that_lies_is_refused(tmp_path, place) -> None:
     [("ndarray:int64", None, None), ("ndarray:uint16:8", "zstd", None), ("bytes", "gz", "int64")],
 )
 def test_documents_of_such_a_set_can_be_imported(tmp_path, encoding, compression, dtype) -> None:
-    """They go on from shard to shard; the last one, which has no end, is a document too."""
+    """Documents continue from shard to shard; the last one, without an end, counts too."""
     documents = [[length] * length for length in range(1, 43)]
     ids = [token for document in documents for token in [*document, 99]][:-1]
     assert len(ids) % 8 == 0

@@ -13,13 +13,13 @@ from streaming_ext.format.provenance import ListedRows, SourceRows, require_colu
 VALUES: dict[str, pa.Array] = {
     "score": pa.array([1.0, 3.0, float("nan"), None, 5.0]),
     "language": pa.array(["de", "de", "en", "de", None], pa.large_string()),
-    "empty": pa.nulls(5, pa.large_string()),  # as a column without values is written
+    "empty": pa.nulls(5, pa.large_string()),  # a column without values is written like this
 }
 ORIGINS = SourceRows([("/a.parquet", 0), ("/b.parquet", 0)], starts=np.array([0, 3]))
 
 
 def listed(**values: Any) -> ListedRows:
-    """Rows 0, 2 and 3 to 5 of a part of two files: two of the first, three of the second."""
+    """List rows 0 and 2 to 5 of a part: two of its first file, three of its second."""
     return ListedRows(
         rows=np.array([0, 2, 3, 4, 5]),
         splits=np.zeros(5, np.int8),

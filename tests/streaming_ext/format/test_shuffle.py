@@ -27,7 +27,7 @@ def order_by_key(seed: int) -> Ints:
 
 
 def displacement(order: Ints) -> float:
-    """Mean distance, in the order, of documents that are neighbours in the sources."""
+    """Return the mean distance in the order of documents that are neighbours in the sources."""
     positions = np.argsort(order)
     return float(np.abs(np.diff(positions)).mean())
 
@@ -44,7 +44,7 @@ def test_neighbours_lie_as_far_apart_as_in_a_permutation_of_numpy() -> None:
     assert abs(np.mean(found) - np.mean(drawn)) < 4 * spread / np.sqrt(10)
     assert 0.5 * spread < np.std(found) < 2 * spread
     in_order = displacement(np.arange(sum(SIZES)))
-    assert in_order < np.mean(drawn) / 100  # the statistic tells something
+    assert in_order < np.mean(drawn) / 100  # an unshuffled order stands out
 
 
 def test_another_seed_is_another_order() -> None:
@@ -70,7 +70,7 @@ def test_number_of_parts() -> None:
     assert num_parts(0, 2**26) == 1
     assert num_parts(2**26, 2**26) == 1
     assert num_parts(2**26 + 1, 2**26) == 2
-    assert num_parts(2**26, 1024) == 64  # no more while they would be small
+    assert num_parts(2**26, 1024) == 64  # not more: they would be small
     assert num_parts(2**40, 1024) == ceil_div(2**40, MAX_PART_BYTES)
     assert num_parts(2**40, 2**30) == ceil_div(2**40, MAX_PART_BYTES)
 

@@ -1,4 +1,4 @@
-"""Random configurations of the loader: all comes, nothing twice, and the same behind any state."""
+"""Random loader configurations: every sequence once, and the same steps after any state."""
 
 import random
 from collections import Counter
@@ -20,8 +20,8 @@ from tests.streaming_ext.loading import pairs_of, saved
 
 SEED = 20_261_124
 MASKS = ("targets", "position_ids", "document_ids", "starts_inside")
-Row = tuple[int, int, Any]  # stream, number of the sequence, its tokens and masks
-Step = tuple[int, list[Row]]  # the epoch, and its rows
+Row = tuple[int, int, Any]  # stream, sequence number, tokens and masks
+Step = tuple[int, list[Row]]  # epoch, rows
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Data:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
     folder = tmp_path_factory.mktemp("brute_force")
-    shapes = ((160, 4, 3), (45, 3, 1), (70, 7, 2))  # documents, samples a shard, parts
+    shapes = ((160, 4, 3), (45, 3, 1), (70, 7, 2))  # documents, samples per shard, parts
     built = tuple(
         build(
             folder / str(number),
@@ -52,14 +52,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Data:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Arguments of a dataset, and how it is run.
+    """Arguments of a dataset, and the conditions of its two runs.
 
     Attributes:
-        settings: without what is of a rank.
-        ranks: that read at first, and behind the state.
-        workers: of each loader of them.
+        settings: arguments of the dataset, without those of a rank.
+        ranks: number of ranks before and after the state.
+        workers: workers per loader, before and after the state.
         length: tokens of the longest sequence.
-        step: behind which the state is saved.
+        step: the step after which the state is saved.
         built: the datasets of its streams.
     """
 
@@ -72,13 +72,13 @@ class Configuration:
 
     @property
     def alone(self) -> "Configuration":
-        """The same on one rank without workers, where that gives the same steps."""
+        """The same without workers, and on one rank if that gives the same steps."""
         of_ranks = self.settings["batching_method"] == "device_per_stream"
         return replace(self, workers=(0, 0), ranks=self.ranks if of_ranks else (1, 1))
 
 
 def configuration(seed: int, data: Data) -> Configuration:
-    """One at random; some contradict themselves, and a dataset refuses those."""
+    """Draw a configuration; a dataset refuses one that contradicts itself."""
     draw = random.Random(SEED + seed)
     some = draw.sample(data.built, draw.choice((1, 1, 1, 2, 3)))
     length = draw.choice((4, 8, 8, 12, 16))
@@ -113,14 +113,14 @@ def configuration(seed: int, data: Data) -> Configuration:
     if {str} & {type(settings[name]) for name in ("global_batch", "sequence_length")}:
         settings |= {"split": "train", "drop_last": True}
     ranks = draw.choice((1, 2, 3, 6)), draw.choice((1, 2, 3, 6))
-    if method == "device_per_stream":  # whose state is of its ranks
+    if method == "device_per_stream":  # its state is for its own number of ranks
         ranks = ranks[0], ranks[0]
     workers = draw.choice((0, 0, 1, 2)), draw.choice((0, 0, 1, 2))
     return Configuration(settings, ranks, workers, length, draw.randrange(60), tuple(some))
 
 
 def _streams(draw: random.Random, some: list[Built]) -> tuple[list[TokenStream], str]:
-    """The streams, and how they say what an epoch holds of each."""
+    """Draw the streams, and the kind of setting that limits each of them in an epoch."""
     several = ("proportion", "schedule") if len(some) > 1 else ()
     kind = draw.choice(("all", "proportion", *several, "repeat", "choose"))
     limits = draw.random() < 0.3 and kind in several
@@ -148,7 +148,7 @@ def opened(found: Configuration, rank: int, run: int) -> StreamingTokenLoader:
 
 
 def steps_of(loader: StreamingTokenLoader, count: int) -> Iterator[Step]:
-    """What this rank gets in some steps, over the ends of epochs."""
+    """Yield the epoch and this rank's rows of some steps, across the ends of epochs."""
     taken = 0
     while taken < count:
         for batch in loader:
@@ -167,7 +167,7 @@ def steps_of(loader: StreamingTokenLoader, count: int) -> Iterator[Step]:
 
 
 def run(found: Configuration, which: int, state: Any, count: int) -> list[Step]:
-    """Some steps, of each the rows of all ranks, sorted."""
+    """Return some steps, each with the sorted rows of all ranks."""
     together: list[Step] = []
     for rank in range(found.ranks[which]):
         loader = opened(found, rank, which)
@@ -180,7 +180,7 @@ def run(found: Configuration, which: int, state: Any, count: int) -> list[Step]:
 
 
 def check(found: Configuration) -> int:
-    """Run it, and stop at the first fault; returns how many steps were compared."""
+    """Compare the runs of a configuration up to the first fault; return the number of steps."""
     first = opened(found, 0, 0)
     whole = len(first)
     count = min(40, 2 * whole if first.dataset.drop_last else whole)
@@ -196,9 +196,9 @@ def check(found: Configuration) -> int:
 
 
 def require_coverage(found: Configuration, steps: list[Step], loader: StreamingTokenLoader) -> None:
-    """No sequence comes again before all came once, and a whole epoch holds all that it must."""
+    """Check that no sequence repeats before all came, and that an epoch holds all it must."""
     plan, settings, packed = loader.dataset.plan, found.settings, "packing" in found.settings
-    came: Counter[tuple[int, int]] = Counter()  # halves of the longest sequences
+    came: Counter[tuple[int, int]] = Counter()  # counted in halves of the longest sequences
     half = found.length // 2
     for _, rows in steps:
         for stream, number, (tokens, real, *_) in rows:

@@ -1,4 +1,4 @@
-"""Changes that a state may be loaded with: when a position is kept, and when a new epoch begins."""
+"""Changes that a state may be loaded with: some keep the position, others begin a new epoch."""
 
 import itertools
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Sequences = list[tuple[int, int]]
 
 
 def taken(loader: StreamingTokenLoader, steps: int | None = None) -> Sequences:
-    """Stream and number of each sequence of some steps, or of all that are left of the epoch."""
+    """Return stream and number of each sequence of some steps, or of the rest of the epoch."""
     return [pair for batch in itertools.islice(loader, steps) for pair in pairs_of(batch)]
 
 
@@ -107,7 +107,7 @@ def test_rows_of_another_length_count_as_many_tokens(opened) -> None:
 def test_steps_mixed_otherwise_begin_a_new_epoch_where_positions_do_not_fit(
     opened, raw, other, old, new, epoch
 ) -> None:
-    """Each stream continues from its count: nothing of a pass comes twice, nothing is missed."""
+    """Each stream continues from its count: no sequence of a pass is repeated or missed."""
     streams = {
         "local": None,
         "streams": [TokenStream(local=built.root, choose=240) for built in (raw, other)],
@@ -128,7 +128,7 @@ def test_steps_mixed_otherwise_begin_a_new_epoch_where_positions_do_not_fit(
 
 
 def test_a_finished_run_can_be_looked_at(opened, raw, other) -> None:
-    """Its limits leave nothing for another epoch, but what came can still be reported."""
+    """Its limits leave nothing for another epoch, but its usage can still be reported."""
 
     def loader() -> StreamingTokenLoader:
         streams = [
@@ -206,7 +206,7 @@ def test_streams_in_another_order_with_other_proportions_continue(opened, raw, o
     ],
 )
 def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
-    """Numbers of steps, trace, trace_document and plan are of what was delivered in this epoch."""
+    """Step numbers, trace, trace_document and plan describe what this epoch delivered."""
     loader = opened(**({"batch_size": None} | old), epoch_size=400)
     steps = [*sequences(loader), *sequences(loader, 4)]
     for sizes in (new, {"global_batch": 24, "sequence_length": new.get("sequence_length", 8)}):
@@ -247,7 +247,7 @@ def test_steps_of_another_size_keep_what_came(opened, old, new, named) -> None:
     ],
 )
 def test_another_order_waits_for_the_next_epoch(opened, name, old, new) -> None:
-    """It may be allowed, but never in the middle of an epoch: one line names both values."""
+    """Even if the change is allowed, it is refused within an epoch; a line names both values."""
     loader = opened(epoch_size=400, num_canonical_nodes=8)
     taken(loader, 3)
     changed = opened(epoch_size=400, **({"num_canonical_nodes": 8} | {name: new}))

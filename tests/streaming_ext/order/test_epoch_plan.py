@@ -1,4 +1,4 @@
-"""Plans of epochs, drawn at random: step after step, on any number of ranks, and backwards."""
+"""Random epoch plans: step after step, on any number of ranks, and from sequences to steps."""
 
 import math
 from collections import Counter, defaultdict
@@ -30,7 +30,7 @@ def sizes_of(global_batch: str, length: str) -> StepSizes:
 
 @st.composite
 def schedules(draw) -> StepSizes:
-    """Batches that 6 ranks divide, lengths that divide the longest, changes at any token."""
+    """Draw batches that 6 ranks divide, lengths that divide the longest, changes at any token."""
 
     def written(values: list[int]) -> str:
         more = len(values) - 1
@@ -45,7 +45,7 @@ def schedules(draw) -> StepSizes:
 
 @st.composite
 def plans(draw) -> MakePlan:
-    """Of one to four streams, of which an epoch holds a part, or some passes."""
+    """Draw plans of one to four streams; an epoch holds a part or several passes of each."""
     mixing: Mixing | None = draw(st.none() | mixings())
     streams = draw(st.integers(1, 3)) if mixing is None else len(mixing.proportions)
     shards = st.lists(st.integers(0, 20), min_size=1, max_size=5)
@@ -76,8 +76,8 @@ def test_each_step_is_the_next_one_on_any_ranks_and_is_found_backwards(make, epo
     plan = make(DataRank(rank=0, size=1))
     of_ranks = [make(DataRank(rank=rank, size=ranks)) for rank in range(ranks)]
     begin = plan.start(epoch)
-    tokens = Counter()  # of each stream in this epoch
-    held = defaultdict(set)  # steps of a sequence
+    tokens = Counter()  # per stream, in this epoch
+    held = defaultdict(set)  # the steps of each sequence
     step = position = 0
     while True:
         batch, length = plan.steps.at(begin.tokens + position * LONGEST)
@@ -130,6 +130,6 @@ def test_limits_hold_over_epochs() -> None:
         )
 
     plan = plan_of(mixing_of(1, 3, limits=(1.5, None)))
-    assert plan.start(2).before == (100, 300)  # of 135 that may come
+    assert plan.start(2).before == (100, 300)  # at most 135 of stream 0
     with pytest.raises(UsageError, match="stream 0 has reached `max_repeats`"):
         plan.start(3)

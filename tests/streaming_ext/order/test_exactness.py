@@ -1,7 +1,7 @@
 """Coverage, elasticity and resume on complete small epochs.
 
-test_brute_force.py compares random settings, ranks, workers and states; test_epoch_plan.py proves
-for any number of ranks how steps are split.
+test_brute_force.py compares random settings, ranks, workers and states; test_epoch_plan.py checks
+how steps are split, for any number of ranks.
 """
 
 import pytest
@@ -97,7 +97,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Built:
 def test_every_sequence_counts_once_an_epoch(
     raw, small, load, split, ranks, workers, streams, method, shuffle
 ) -> None:
-    """Also where streams make no whole rows, or less than one; fillers are not counted."""
+    """This holds even if streams make no whole rows, or less than one; fillers do not count."""
     datasets = (raw, small)[:streams]
     rows, lengths = [], set()
     for rank in range(ranks):
@@ -129,7 +129,7 @@ def test_every_sequence_counts_once_an_epoch(
         for number, row in enumerate(built.streams[split].reshape(-1, 8).tolist())
     ]
     assert sorted(rows) == expected
-    assert len(lengths) == 1  # or ranks would wait for each other
+    assert len(lengths) == 1  # otherwise ranks would wait for each other
     assert streams > 1 or lengths == {ceil_div(len(expected), 3 * ranks)}
     for usage, built in zip(loader.achieved(), datasets, strict=True):
         assert usage.sequences == len(built.streams[split]) // 8

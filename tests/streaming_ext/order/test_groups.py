@@ -1,4 +1,4 @@
-"""Real groups of processes: who reads what, and one perplexity on any number of them."""
+"""Real process groups: the steps of each rank, and one perplexity on any number of ranks."""
 
 import itertools
 import math
@@ -25,12 +25,12 @@ def steps_of(root: Path, batch_size: int, **settings: Any) -> Steps:
 
 
 def together(ranks: list[Steps]) -> Steps:
-    """The steps of some ranks, sorted."""
+    """Return the steps of some ranks together, each step sorted."""
     return [sorted(itertools.chain(*step)) for step in zip(*ranks, strict=True)]
 
 
 def every_way(rank: int, root: Path, store: Path) -> dict[str, Any]:
-    """The steps of this process of four, reported its rank in each way."""
+    """Return the steps of one of four processes, for each way to find its rank."""
     from torch import distributed
     from torch.distributed.device_mesh import init_device_mesh
 
@@ -42,7 +42,7 @@ def every_way(rank: int, root: Path, store: Path) -> dict[str, Any]:
     for name in ("RANK", "WORLD_SIZE"):
         del os.environ[name]
     join_group(store, rank, 4)
-    os.environ["RANK"] = "3"  # the group speaks before an environment that is half set
+    os.environ["RANK"] = "3"  # the group takes precedence over an incomplete environment
     found["default group"] = steps_of(root, 6)
     del os.environ["RANK"]
     found["replicated"] = steps_of(root, 12, replication=2)
@@ -62,7 +62,7 @@ def test_four_processes_find_their_ranks(raw, tmp_path) -> None:
     alone = together([steps_of(raw.root, 24, dp_rank=0, dp_world_size=1)])
     for way in ("environment", "default group"):
         assert together([each[way] for each in found]) == alone
-    # which processes are the tensor- or pipeline-parallel ranks of one data-parallel rank
+    # Pairs of processes: the tensor- or pipeline-parallel ranks of one data-parallel rank.
     same = {
         "replicated": [(0, 1), (2, 3)],
         "mesh": [(0, 1), (2, 3)],

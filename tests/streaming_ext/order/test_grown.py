@@ -1,4 +1,4 @@
-"""Training that stands in an older generation of a dataset continues in the newest one."""
+"""Training on an older generation of a dataset continues on a newer one."""
 
 import itertools
 import shutil
@@ -24,7 +24,7 @@ Rows = Counter[bytes]
 def generations_of(
     folder: Path, sources: Sequence[list[str]], *more: list[str], **options: Any
 ) -> list[Path]:
-    """A dataset of some sources, and what it is after each of some extensions."""
+    """Build a dataset and extend it step by step; return a copy of each generation."""
     root = build_dataset(folder / "made", sources, sequence_length=16, shard_size=1024, **options)
     found = [Path(shutil.copytree(root, folder / "0"))]
     for number, chosen in enumerate(more, start=1):
@@ -38,7 +38,7 @@ TEXTS = [f"Number {number} of all documents: {number * 7919}." for number in ran
 
 @pytest.fixture(scope="module")
 def generations(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
-    """A dataset before it was extended, after that, and after it was once more."""
+    """Three generations of a dataset: as built, extended once, and extended twice."""
     return generations_of(
         tmp_path_factory.mktemp("grown"),
         [TEXTS[:150], TEXTS[150:301]],
@@ -76,7 +76,7 @@ def rows_of(batch: dict[str, Any]) -> list[bytes]:
 
 
 def rows_left(loader: StreamingTokenLoader) -> Rows:
-    """The rows that are left of an epoch."""
+    """Return the rows that are left of an epoch."""
     return steps(loader, None)[0]
 
 
@@ -85,14 +85,14 @@ def all_rows(root: Path) -> Rows:
 
 
 def extended_from(state: dict[str, Any], root: Path, **options: Any) -> StreamingTokenLoader:
-    """A loader of a newer generation that resumes from a state of an older one."""
+    """Open a newer generation and resume from a state of an older one."""
     loader = opened(root, **options)
     loader.load_state_dict(state, extend_state=True)
     return loader
 
 
 def steps(loader: StreamingTokenLoader, count: int | None) -> tuple[Rows, dict[str, Any]]:
-    """The rows of some steps or of all that are left, and the state, as it comes from a file."""
+    """Return the rows of some steps, or of all that are left, and the state after them."""
     seen = Counter(row for batch in itertools.islice(loader, count) for row in rows_of(batch))
     return seen, saved(loader)
 
@@ -100,7 +100,7 @@ def steps(loader: StreamingTokenLoader, count: int | None) -> tuple[Rows, dict[s
 @pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"num_canonical_nodes": 8}])
 @pytest.mark.parametrize("seed", range(4))
 def test_each_sequence_comes_once_however_training_goes_on(generations, options, seed) -> None:
-    """Some steps on some ranks and workers, then on others, now and then of a newer generation."""
+    """Training moves to other ranks and workers, and now and then to a newer generation."""
     draw = Random(seed)
     came = Counter()
     generation, state, goes_on = 0, None, True
@@ -128,7 +128,7 @@ def test_each_sequence_comes_once_however_training_goes_on(generations, options,
     samples = [sample for sample in dataset if sample["real"]]
     last = Counter(np.asarray(sample["tokens"]).tobytes() for sample in samples)
     assert last == sum((rows for rows, _ in found), Counter())
-    # and the next epoch is that of the newest generation alone
+    # The next epoch is that of the newest generation alone.
     fresh = opened(root, rank=ranks - 1, ranks=ranks, **options)
     rows_left(fresh)
     assert [rows_of(batch) for batch in loaders[-1]] == [rows_of(batch) for batch in fresh]
@@ -144,13 +144,13 @@ def test_a_pass_that_grew_goes_on_in_epochs_of_another_size(generations) -> None
     changed.load_state_dict(state, allow_changes=["epoch_size"])
     rest = rows_left(changed)
     assert first + second + rest == wanted
-    # and the next pass is a plain one
+    # The next pass is a plain one.
     following = rows_left(changed)
     assert max(following.values()) == 1
 
 
 def test_counts_are_of_what_came(generations) -> None:
-    """Passes before an extension count as long as they were, with every way to go on."""
+    """Passes before an extension count with the length they had, however training resumes."""
     old = opened(generations[0], domain_by="folder", drop_last=True)
     steps(old, len(old))
     _, state = steps(old, 10)
@@ -174,7 +174,7 @@ def test_counts_are_of_what_came(generations) -> None:
 
 
 def test_traced(generations) -> None:
-    """What `trace` reports of a step and of a document, in a pass that grew."""
+    """`trace_document` and `trace` agree in a pass that grew."""
     _, state = steps(opened(generations[0]), 9)
     loader = extended_from(state, generations[1])
     (source,) = {
@@ -199,7 +199,7 @@ def test_without_the_request(generations) -> None:
 
 
 def test_with_sequences_of_another_length(generations) -> None:
-    """Positions of the old pass are no sequences of the new length: refused, with advice."""
+    """Positions of the old pass do not fit another length; the error says what to do."""
     old = opened(generations[0], drop_last=True)
     _, state = steps(old, 9)
     with pytest.raises(ConfigMismatchError, match=r"of 16 tokens where these have 32.*state first"):
@@ -215,7 +215,7 @@ def test_with_sequences_of_another_length(generations) -> None:
 
 @pytest.fixture(scope="module")
 def unlike(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[Path]:
-    """A dataset, then extended by what is in train alone, then by more of both splits."""
+    """A dataset, extended first by train documents only, then by documents of both splits."""
     found = generations_of(
         tmp_path_factory.mktemp("unlike"),
         [TEXTS[:100]],
@@ -230,7 +230,7 @@ def unlike(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> list[P
 
 
 def test_of_a_split_that_an_extension_left_as_it_was(unlike) -> None:
-    """Its states are of the newest generation and of the older one alike."""
+    """A state of this split fits the older and the newer generation alike."""
     loaders = [opened(root, split="holdout") for root in unlike]
     seen, state = steps(loaders[0], 3)
     for extend in (False, True):
@@ -251,7 +251,7 @@ def test_of_a_split_that_an_extension_left_as_it_was(unlike) -> None:
 
 
 def test_with_epochs_of_a_size(generations) -> None:
-    """Epochs that are no passes: the pass that grew ends where it ends."""
+    """Epochs are shorter than the pass that grew, which still holds no sequence twice."""
     old, new = (opened(root, epoch_size=40, drop_last=True) for root in generations[:2])
     seen, state = steps(old, 10)
     old.load_state_dict(state)
@@ -260,7 +260,7 @@ def test_with_epochs_of_a_size(generations) -> None:
     rest = []
     while len(rest) < new.dataset.size:
         rest += [row for batch in new for row in rows_of(batch)]
-    left = (new.dataset.size - 64) // 4 * 4  # in whole steps: the next one is of two passes
+    left = (new.dataset.size - 64) // 4 * 4  # whole steps: the next one spans two passes
     found, wanted = seen + more + Counter(rest[:left]), all_rows(generations[1])
     assert not found - wanted
     assert sum(found.values()) == 64 + left > new.dataset.size - 4

@@ -1,4 +1,4 @@
-"""Which shards a node fetches: its partition, and no more than canonical nodes cut."""
+"""A node fetches the shards of its partition, and few more, where canonical nodes cut a shard."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +28,7 @@ def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(fetch, tmp_pa
     canonical_nodes, total = 8, 147
     held = []
     for node in range(nodes):
-        for rank in range(16 // nodes):  # the ranks of a node partition its cache
+        for rank in range(16 // nodes):  # the ranks of a node have one cache
             fetch(
                 tmp_path / str(node),
                 batch_size=1,
@@ -37,14 +37,14 @@ def test_a_node_fetches_its_partition_and_what_canonical_nodes_cut(fetch, tmp_pa
                 dp_world_size=16,
             )
         held.append(shards_of(tmp_path / str(node)))
-    # each canonical node begins and ends within a shard that its neighbour needs too
+    # Each canonical node begins and ends within a shard that its neighbour needs too.
     assert all(len(shards) <= total / nodes + 2 * canonical_nodes / nodes for shards in held)
     assert len(set.union(*held)) >= total - 8  # the last global batch may be left out
     assert sum(map(len, held)) <= total + canonical_nodes
 
 
 def test_sequences_that_cross_shards_cost_one_shard_in_eight(fetch, tmp_path) -> None:
-    """Runs of shards keep a node from fetching the neighbour of each of its shards."""
+    """Thanks to runs of shards, a node does not fetch the neighbour of each of its shards."""
     held = []
     for rank in range(4):
         fetch(

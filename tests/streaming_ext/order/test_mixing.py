@@ -1,4 +1,4 @@
-"""Streams mixed, by proportions that may change with the tokens: exact in every span and window."""
+"""Streams mixed by proportions, constant or scheduled, exactly in every span and window."""
 
 from fractions import Fraction
 from math import inf
@@ -30,7 +30,7 @@ def mixing_of(*proportions: str | float, limits: tuple[float | None, ...] | None
 
 @st.composite
 def mixings(draw) -> Mixing:
-    """Schedules of two to four streams within 3,000 tokens."""
+    """Draw schedules of two to four streams within 3,000 tokens."""
     texts = []
     for number in range(draw(st.integers(2, 4))):
         starts = sorted(draw(st.sets(st.integers(1, 2999), max_size=3)))
@@ -40,7 +40,7 @@ def mixings(draw) -> Mixing:
         texts.append(" ".join(words))
     try:
         return mixing_of(*texts)
-    except UsageError:  # all are 0 somewhere, or one is everywhere
+    except UsageError:  # all are 0 at some token, or one is 0 everywhere
         return mixing_of(1, "0:1 700:5 1300:2", 3)
 
 
@@ -58,7 +58,7 @@ def test_every_span_has_its_proportions(mixing, tokens, rows, row_tokens) -> Non
         for stream in range(count):
             wanted[stream] += sum(span) * weights[stream] / sum(weights)
             given_[stream] += span[stream]
-            assert weights[stream] or not span[stream]  # nothing of what is switched off
+            assert weights[stream] or not span[stream]  # a stream that is off gives nothing
         # A stream that is switched off while it is behind or ahead stays so for good.
         assert all(abs(a - b) < 2 * count for a, b in zip(wanted, given_, strict=True))
         at += sum(span) * row_tokens
@@ -70,7 +70,7 @@ def test_proportions_change_at_their_row() -> None:
     mixing = mixing_of("0:3 1000:1", 1)
     spans = mixing.spans(tokens=0, rows=200, row_tokens=10, room=(inf, inf))
     assert spans == [(75, 25), (50, 50)]
-    # an epoch that begins between the two continues where the last one was
+    # An epoch that begins within the first span continues it.
     assert mixing.spans(tokens=800, rows=40, row_tokens=10, room=(inf, inf)) == [
         (15, 5),
         (10, 10),
@@ -99,7 +99,7 @@ def test_spans_come_one_after_another(spans, row_size) -> None:
         return
     mixture = Mixture(spec_of(4), *spans, row_size=row_size)
     total = sum(map(sum, spans))
-    bases = (4, 60, 0)  # what was drawn before
+    bases = (4, 60, 0)  # drawn before
     streams, draws = mixture.draws(2, np.arange(total * row_size), bases)
     begin = 0
     for span in spans:

@@ -1,4 +1,4 @@
-"""Each node with its own partition: real gloo processes, every sequence once, one clear refusal."""
+"""Each node with its own partition, in real gloo processes: each sequence once, or a refusal."""
 
 import itertools
 import re
@@ -32,7 +32,7 @@ SETTINGS: dict[str, Any] = {
 
 
 def make_partitions(folder: Path, documents: Sequence[int]) -> list[Built]:
-    """Partitions of different sizes; each node's folder stands alone."""
+    """Make partitions of different sizes, each in a folder of its node."""
     found = []
     for rank, count in enumerate(documents):
         built = build_some(folder / f"node{rank}" / "data", count, seed=rank)
@@ -57,7 +57,7 @@ Task = Callable[[int, Path], Any]
 
 
 def on_ranks(folders: Sequence[Path], task: Task, tmp_path: Path) -> list[Any]:
-    """What `task` gives on each rank, or the error that it raised; rank r gets folder r only."""
+    """Return the result of `task` on each rank, or its error; rank r gets folder r only."""
     store = tmp_path / f"store{len(list(tmp_path.glob('store*')))}"
 
     def work(rank: int) -> Any:
@@ -71,7 +71,7 @@ def on_ranks(folders: Sequence[Path], task: Task, tmp_path: Path) -> list[Any]:
 
 
 def ranks_of(partitions: Sequence[Built], each: int) -> list[Path]:
-    """The folder of each rank, node by node."""
+    """Return the folder of each rank, node by node."""
     return [partition.root for partition in partitions for _ in range(each)]
 
 
@@ -80,7 +80,7 @@ def open_loader(root: Path, **changes: Any) -> StreamingTokenLoader:
 
 
 class Step(NamedTuple):
-    """What a rank gets in a step, and the tokens and the state behind it."""
+    """The sequences of a rank in a step, and the tokens and the state after it."""
 
     epoch: int
     sequences: list[int]
@@ -91,7 +91,7 @@ class Step(NamedTuple):
 
 
 def train(rank: int, root: Path, *, epochs: int = 1, state: Any = None, **changes: Any) -> Any:
-    """The steps of some epochs, what they came to, and the sequences of each node."""
+    """Return the steps of some epochs, the usage, and the number of sequences per node."""
     loader = open_loader(root, **changes)
     if state is not None:
         loader.load_state_dict(state)
@@ -112,7 +112,7 @@ def train(rank: int, root: Path, *, epochs: int = 1, state: Any = None, **change
 
 
 def together(*answers: Any) -> list[list[int]]:
-    """The sequences of each step of some ranks, sorted."""
+    """Return the sorted sequences of some ranks for each step."""
     steps = zip(*(steps for steps, _, _ in answers), strict=True)
     return [sorted(itertools.chain(*(each.sequences for each in ranks))) for ranks in steps]
 
@@ -121,16 +121,16 @@ def together(*answers: Any) -> list[list[int]]:
 def test_every_sequence_once_over_the_nodes_and_resumed(
     nodes, drop_last, two, three, tmp_path
 ) -> None:
-    """With the state that rank 0 saved, as in training; also among the fillers."""
+    """All ranks resume from the state of rank 0, as in training, even among the fillers."""
     partitions = two if nodes == 2 else three
     folders = ranks_of(partitions, 2)
     answers = on_ranks(folders, partial(train, epochs=3, drop_last=drop_last), tmp_path)
     sizes = [len(partition.streams["train"]) // LENGTH for partition in partitions]
-    assert len(set(sizes)) == nodes  # partitions that differ
+    assert len(set(sizes)) == nodes  # the partitions differ in size
     assert all(held == tuple(sizes) for _, _, held in answers)
-    seen = [[], [], []]  # node and sequence, of each epoch
+    seen = [[], [], []]  # (node, sequence) per epoch
     tokens = 0
-    for together in zip(*(steps for steps, _, _ in answers), strict=True):  # or training would hang
+    for together in zip(*(steps for steps, _, _ in answers), strict=True):  # else training hangs
         for rank, step in enumerate(together):
             stream = partitions[rank // 2].streams["train"]
             for sequence, row, real in zip(step.sequences, step.rows, step.real, strict=True):
@@ -180,7 +180,7 @@ def report(
     index: str = "",
     **settings: Any,
 ) -> PartitionReport:
-    """What a rank says of a partition."""
+    """Build what a rank reports about its partition."""
     spec = spec_of(sequence_length=LENGTH, compression="none", shard_samples=4, fingerprint=tokens)
     partition = NodePartition(rank=number, nodes=nodes, sources=sources)
     return PartitionReport(f"rank {rank}", partition, spec, index or f"hash {number}", 50, settings)
@@ -232,7 +232,7 @@ def test_what_does_not_fit_is_refused_everywhere(two, tmp_path) -> None:
 
 
 class TestWithoutAGroup:
-    """Ranks from arguments, and a folder with everybody's manifest."""
+    """The rank comes from arguments, and a folder holds the manifest of every node."""
 
     @pytest.fixture
     def manifests(self, three, tmp_path) -> Path:

@@ -80,7 +80,7 @@ class TestPassOrder:
         order = PassOrder.of(spec_of(shuffle=False, canonical_nodes=1), bounds=bounds_of([3, 0, 4]))
         assert order.sequences(np.arange(7)).tolist() == list(range(7))
         order = PassOrder.of(spec_of(shuffle=False, canonical_nodes=3), bounds=bounds_of([7]))
-        # canonical nodes of 3, 2 and 2 sequences, taken in turn
+        # Canonical nodes of 3, 2 and 2 sequences are read in turn.
         assert order.sequences(np.arange(7)).tolist() == [0, 3, 5, 1, 4, 6, 2]
 
     def test_every_setting_stream_and_pass_has_its_own_order(self) -> None:

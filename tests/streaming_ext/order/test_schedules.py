@@ -34,7 +34,7 @@ def test_skipped_steps_have_their_own_sizes(load) -> None:
 
 
 def test_steps_that_no_epoch_holds_are_refused(open_raw) -> None:
-    """Else every epoch behind that token is empty, and training spins for ever."""
+    """Otherwise every epoch after that token is empty, and training loops forever."""
     for settings, rows in (
         ({"global_batch": "0:4 2K:1000"}, 1000),
         ({"global_batch": "0:588", "sequence_length": "0:4 1K:8"}, 588),
@@ -75,7 +75,7 @@ def test_a_state_is_of_its_schedule(load) -> None:
     with pytest.raises(ConfigMismatchError, match="global_batch: the state has '0:24 900:12"):
         longer.load_state_dict(state)
     longer.load_state_dict(state, allow_changes=["global_batch"])
-    assert "past" not in saved(longer)  # what changed was still to come
+    assert "past" not in saved(longer)  # the change was still to come
     assert tokens_of(longer) == tokens_of(load(**changed))[3:]
 
 

@@ -1,4 +1,4 @@
-"""Schedules in tokens and sizes of steps: what is written, what holds where, what is refused."""
+"""Schedules in tokens, and sizes of steps: texts, values at a token, and refusals."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Memory comes back when nothing refers to it any more, whatever the interpreter counts."""
+"""Memory is reused once nothing refers to it, whatever references the interpreter counts."""
 
 import gc
 import mmap
@@ -65,7 +65,7 @@ def test_no_more_than_some_blocks_wait() -> None:
 
 @pytest.mark.parametrize("kind", [np.int64, np.int32])
 def test_arrays_begin_at_a_page(kind) -> None:
-    """Copies between them are slow on some processors where they stand otherwise."""
+    """Copies between arrays that are not aligned are slow on some processors."""
     buffers = Buffers()
     arrays = [buffers.take(SHAPE, kind) for _ in range(5)] + [buffers.take((0, 8), kind)]
     assert {address(array) % mmap.PAGESIZE for array in arrays} == {0}

@@ -1,4 +1,4 @@
-"""The cache: what a limit does to it, and several jobs that share a machine."""
+"""The cache under a limit, and with several jobs on a machine."""
 
 import contextlib
 import multiprocessing
@@ -26,7 +26,7 @@ USER = 54_321  # a number that no user has
 
 
 def bytes_below(folder: Path, *, aside: bool = False) -> int:
-    """Of shards: whole ones, those being written, and if wanted those aside that are still read."""
+    """Return the bytes of shards, whole or partly written, and on request of those moved aside."""
     held = 0
     for path in [*folder.rglob("*.mds*"), *(folder.rglob("*.evicted") if aside else ())]:
         try:
@@ -38,12 +38,12 @@ def bytes_below(folder: Path, *, aside: bool = False) -> int:
 
 @contextlib.contextmanager
 def watched(folder: Path, *, aside: bool = False) -> Iterator[Any]:
-    """The most bytes of shards below a folder at any time of the block, and how often it looked.
+    """Yield the most bytes of shards below a folder so far, and how often they were counted.
 
-    Looks from another process, under the lock that writers hold: else files come and go meanwhile.
+    Another process counts, under the lock that writers hold: otherwise files come and go meanwhile.
     """
     context = multiprocessing.get_context("fork")
-    seen = context.Array("q", 2, lock=False)  # one writes, and may be killed while it does
+    seen = context.Array("q", 2, lock=False)  # its only writer may be killed while it writes
 
     def watch() -> None:
         while True:
@@ -63,7 +63,7 @@ def watched(folder: Path, *, aside: bool = False) -> Iterator[Any]:
 
 
 def owners_below(folder: Path) -> set[int]:
-    """Users who own anything there; others may come and go meanwhile."""
+    """Return the owners of everything below a folder; files may come and go meanwhile."""
     owners = set()
     for path in folder.rglob("*"):
         with contextlib.suppress(FileNotFoundError):
@@ -72,7 +72,7 @@ def owners_below(folder: Path) -> set[int]:
 
 
 def read_as(rank: int, open_raw: Any, remote: Path, caches: Path, start: Any) -> list[Any]:
-    """An epoch with each loader as a user of its own, where this one may change users."""
+    """Read an epoch with each loader, as a separate user if this one may change users."""
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(USER + rank)
@@ -84,7 +84,7 @@ def read_as(rank: int, open_raw: Any, remote: Path, caches: Path, start: Any) ->
 
 
 def test_jobs_of_two_users_do_not_meet(packed, open_raw, monkeypatch, tmp_path_factory) -> None:
-    """At once, in one temporary folder, of one dataset; and nothing of them is left."""
+    """They read one dataset at once, with one temporary folder, and leave nothing there."""
     start = multiprocessing.get_context("fork").Barrier(2)
     above = tmp_path_factory.getbasetemp().parents
     open_to_all = next(folder for folder in above if folder.stat().st_mode & 0o007 == 0o007)
@@ -110,7 +110,7 @@ class TestLimit:
     def test_the_smallest_one_gives_the_same_batches_and_holds(
         self, packed, copy, open_raw, tmp_path, in_a_cache, workers
     ) -> None:
-        """In a process of its own, which a fault of memory would end. The dataset is left alone."""
+        """A separate process reads: a memory fault would end it. The dataset does not change."""
         root = copy(packed)
         before = {path: path.stat().st_mtime_ns for path in root.rglob("*.*")}
         settings, cache = {"local": root}, root / ".unpacked"
@@ -153,7 +153,7 @@ class TestLimit:
     def test_masks_of_a_worker_s_block_hold_no_more_than_a_step(
         self, packed, open_raw, open_cached, tmp_path, packing
     ) -> None:
-        """A worker makes many steps at once: their shards must not be there all together."""
+        """A worker makes many steps at once, but must not hold the shards of all of them."""
         settings = {
             "extras": ["targets", "position_ids", "cu_seqlens", "sequence_ids"],
             "packing": packing,
@@ -186,7 +186,7 @@ class TestLimit:
         assert not list(tmp_path.iterdir())
 
     def test_what_is_still_mapped_counts(self, open_cached, tmp_path) -> None:
-        """A file that is gone from its folder takes its disk until nobody maps it."""
+        """A deleted file takes disk space until nobody maps it."""
         small = open_cached(cache_limit=6 * 500, batch_size=1, shuffle=False, extras=["targets"])
         most = 0
         for batch in islice(StreamingTokenLoader(small), 60):
@@ -232,7 +232,7 @@ class TestLimit:
 
 
 def test_two_datasets_of_one_process_share_a_cache(open_cached, tmp_path, monkeypatch) -> None:
-    """POSIX locks do not keep them apart: each took the other's file for one that was left over."""
+    """POSIX locks do not separate them: each could take the other's file for a leftover."""
     write = Path.write_bytes
 
     def write_late(path: Path, data: bytes) -> int:

@@ -43,8 +43,8 @@ def test_a_quarter_of_the_files_of_a_process_stays_open(monkeypatch, files, most
     "settings",
     [
         {"extras": ["targets"]},
-        {"batch_size": 256},  # of which one step touches all shards
-        {"sequence_length": 2048, "batch_size": 1, "shuffle": False},  # and one row most of them
+        {"batch_size": 256},  # one step touches all shards
+        {"sequence_length": 2048, "batch_size": 1, "shuffle": False},  # one row touches most shards
         {"packing": "best_fit", "extras": ["targets", "starts_inside"]},
     ],
 )
@@ -53,7 +53,7 @@ def test_a_block_of_steps_opens_no_more_files_than_a_process_may(
 ) -> None:
     expected = tokens_of(StreamingTokenLoader(open_cached(**settings)))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    gc.collect()  # maps of the first dataset
+    gc.collect()  # closes the maps of the first dataset
     already = len(list(Path("/proc/self/fd").iterdir()))
     monkeypatch.setattr(shards_module, "most_open", lambda: 20)  # whatever other tests left open
     resource.setrlimit(resource.RLIMIT_NOFILE, (already + 80, hard))

@@ -15,7 +15,7 @@ from tests.servers.storage.swift import aws_environment
 
 @dataclass(frozen=True)
 class Cloud:
-    """A bucket of one store, and the environment that leads its clients to another port."""
+    """A bucket of a store, and the environment that makes its clients use another port."""
 
     scheme: str
     bucket: str
@@ -25,7 +25,7 @@ class Cloud:
     def storage(
         self, bucket: str | None = None, *, attempts: int = 3, timeout: float = 2.0
     ) -> ObjectStorage:
-        """A dataset there, with a quick policy."""
+        """Open a dataset in the bucket, with short timeouts and pauses."""
         name = bucket or self.bucket
         retry = Retry(attempts=attempts, first_pause=0.05)
         opened = Bucket(scheme=self.scheme, name=name, retry=retry, timeout=timeout)
@@ -33,7 +33,7 @@ class Cloud:
 
 
 def cloud_of(scheme: str, request: pytest.FixtureRequest) -> Cloud:
-    """A new bucket of a store."""
+    """Create a bucket in a store."""
     if scheme == "s3":
         server = request.getfixturevalue("s3")
         return Cloud(
@@ -57,7 +57,7 @@ def cloud(request: pytest.FixtureRequest) -> Cloud:
 
 @pytest.fixture
 def proxy(cloud: Cloud, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultProxy]:
-    """Clients of this test reach the server through it."""
+    """A proxy through which the clients of a test reach the server."""
     with fault_proxy(cloud.port) as running:
         for name, value in cloud.environment(running.port).items():
             monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What every storage does: a local disk, S3, Google's and Azure's, each on its server."""
+"""The contract of every storage: a local disk, and S3, Google and Azure on their servers."""
 
 import random
 import threading
@@ -16,7 +16,7 @@ Open = Callable[[str], Storage]
 
 @pytest.fixture(params=["local", "s3", "gs", "az"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Opens storages by name, of each kind."""
+    """Open storages by name, of each kind."""
     root = str(tmp_path)
     if request.param != "local":
         cloud = cloud_of(request.param, request)
@@ -61,7 +61,7 @@ class TestFiles:
         assert seen == memory[:count] == data[:count]
 
     def test_ranges(self, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-        # A store's answer that ends early may have been cut, so it is requested again: soon here.
+        # A store's answer that ends early may be cut, so it is requested again: only briefly here.
         monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "2")
         storage = opened("out")
         data = bytes(range(256)) * 2**13
@@ -189,7 +189,7 @@ class TestExclusive:
             first.require_held()
             with opened("other").exclusive():
                 pass
-        with pytest.raises(RuntimeError), second.exclusive():  # which frees it too
+        with pytest.raises(RuntimeError), second.exclusive():  # an error frees it too
             raise RuntimeError
         for _ in range(2):
             with second.exclusive():

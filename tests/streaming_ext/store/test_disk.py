@@ -66,7 +66,7 @@ def test_only_what_is_to_last_is_waited_for(
     def recording(descriptor: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
         flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-        assert flags & os.O_ACCMODE == os.O_RDONLY  # the file may be one that only may be read
+        assert flags & os.O_ACCMODE == os.O_RDONLY  # the file may be read-only
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", recording)
@@ -192,7 +192,7 @@ def test_create(tmp_path: Path) -> None:
 
 @contextmanager
 def holder(root: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Another process that holds the dataset."""
+    """Start another process that holds the dataset."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(root)],
         stdin=subprocess.PIPE,
@@ -259,7 +259,7 @@ class TestExclusive:
     def test_a_file_system_without_locks(
         self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Lustre without -o flock, some NFS."""
+        """Examples are Lustre without -o flock, and some NFS."""
 
         def refuse(*_: object) -> None:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))

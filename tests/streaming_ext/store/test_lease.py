@@ -1,4 +1,4 @@
-"""Holding a dataset in an object store: by a store in memory, and by a real one."""
+"""Holding a dataset in an object store, tested with a store in memory and a real one."""
 
 import time
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ from tests.streaming_ext.store.conftest import Cloud
 
 
 class Objects:
-    """A store in memory, perhaps with one thing wrong."""
+    """A store in memory, perhaps with one fault."""
 
     def __init__(self, *, lists: bool = True, keeps: bool = True, refuses: bool = False) -> None:
         self.held: dict[str, bytes] = {}
@@ -61,7 +61,7 @@ def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def _elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each holder is on another machine."""
+    """Put each holder on another machine."""
     names = (f"machine {number}" for number in range(10**6))
     monkeypatch.setattr(holding, "this_machine", lambda: next(names))
 
@@ -78,7 +78,7 @@ def soon() -> Iterator[None]:
 
 
 def lost(lease: Lease) -> str:
-    """Why a run lost its hold; empty as long as it has not."""
+    """Return why a run lost its hold; empty if it still holds."""
     try:
         lease.require()
     except StorageError as error:
@@ -111,7 +111,7 @@ def test_a_listing_that_shows_nothing_for_a_moment_loses_nothing(
         objects.lists = True
         with soon():
             while "gone" not in lost(lease):
-                objects.held.clear()  # again: a beat that had just looked puts its lock back
+                objects.held.clear()  # repeated: a beat that has just looked puts its lock back
                 time.sleep(0.02)
 
 
@@ -127,7 +127,7 @@ class TestElsewhere:
     def test_a_dead_holder_is_followed_after_the_lease(
         self, cloud: Cloud, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """On Swift. Whatever times its clock wrote: neither clock is looked at."""
+        """The store is Swift. The time in the lock does not matter: no clocks are compared."""
         storage = cloud.storage()
         storage.put("runs/.lock-00000004", b'{"machine": "gone", "pid": 1, "time": 9e99}')
         began = time.monotonic()
@@ -169,7 +169,7 @@ def test_who_cannot_renew_stops_before_another_may_begin(monkeypatch: pytest.Mon
         objects.down = True
         before = objects.requests
         wait_for(lambda: objects.requests > before + 2)
-        lease.require()  # a burst passes
+        lease.require()  # a short failure is tolerated
         monkeypatch.setattr(lease_module, "LEASE_SECONDS", lease_module.BEAT_SECONDS / 2)
         assert "could not be renewed" in lost(lease)
         objects.down = False
@@ -177,7 +177,7 @@ def test_who_cannot_renew_stops_before_another_may_begin(monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("_elsewhere")
 def test_who_comes_late_to_an_old_generation_does_not_get_it() -> None:
-    """It saw generation 1 end; meanwhile 2 came and went, and 3 is at work."""
+    """It saw generation 1 end; meanwhile 2 came and went, and 3 is running."""
     objects, messages = Objects(), []
     put_new = objects.put_new
 

@@ -26,7 +26,7 @@ from tests.servers.storage import gcs as google_server
 from tests.servers.storage import swift as s3_server
 from tests.streaming_ext.store.conftest import Cloud, cloud_of
 
-# Clients leave a connection whose answer they cannot read.
+# Clients leave a connection open if they cannot read its answer.
 UNREAD = (
     "ignore::pytest.PytestUnraisableExceptionWarning",
     "ignore:unclosed <socket:ResourceWarning",
@@ -37,7 +37,7 @@ def failures(
     storage: ObjectStorage,
     kinds: type[ShardmillError] | tuple[type[ShardmillError], ...] = StorageError,
 ) -> list[str]:
-    """The message of each kind of request; all must fail, and none may be retried."""
+    """Return the message of each kind of request; all must fail, and none may be retried."""
     messages = []
     for request in (
         storage.create,
@@ -78,7 +78,7 @@ CREDENTIALS: list[tuple[str, dict[str, str] | Callable[[Any], dict[str, str]], s
 
 
 class TestRefusals:
-    """Reported at once, never retried, never taken for something else."""
+    """Refusals are reported at once, never retried, and never taken for something else."""
 
     def test_missing_bucket(self, cloud: Cloud) -> None:
         for message in failures(cloud.storage("nonesuch")):
@@ -137,7 +137,7 @@ class TestRefusals:
 
 
 class TestTransientFaults:
-    """Retried; reported in the end, with their cause."""
+    """Transient faults are retried, and reported in the end with their cause."""
 
     @pytest.mark.filterwarnings(*UNREAD)
     @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ class TestTransientFaults:
     def test_for_ever_and_for_a_while(
         self, cloud: Cloud, proxy: FaultProxy, faults: Faults, words: str
     ) -> None:
-        """Of an output, and of a published dataset that training reads."""
+        """The fault strikes an output, and a published dataset that training reads."""
         storage, data = cloud.storage(timeout=1.0), b"1" * 100_000
         remote = Remote(url=str(storage), timeout=6)
         proxy.inflict(faults)
@@ -168,14 +168,14 @@ class TestTransientFaults:
         proxy.inflict(replace(faults, times=1))
         assert remote.read("x", limit=len(data)) == data
         assert proxy.struck == 1
-        gc.collect()  # here, not in another test
+        gc.collect()  # unread connections end here, not in another test
 
     @pytest.mark.filterwarnings(*UNREAD)
     @pytest.mark.parametrize(("status", "hang"), [(404, False), (404, True), (503, True)], ids=str)
     def test_errors_whose_words_do_not_come(
         self, cloud: Cloud, proxy: FaultProxy, status: int, hang: bool
     ) -> None:
-        """Whatever the request is, and whichever library meets it."""
+        """The request and the library do not matter."""
         storage = cloud.storage(timeout=0.5)
         remote = Remote(url=str(storage), timeout=1.5)
         requests: list[Callable[[], object]] = [
@@ -216,7 +216,7 @@ class TestTransientFaults:
 
     def test_a_lost_answer_to_a_conditional_put(self, cloud: Cloud, proxy: FaultProxy) -> None:
         storage = cloud.storage()
-        proxy.inflict(Faults(cut_down=1, times=1))  # it was put, but the answer was lost
+        proxy.inflict(Faults(cut_down=1, times=1))  # the object is put, but the answer is lost
         assert storage.put_new("lock", b"mine")
         assert not storage.put_new("lock", b"yours")
         assert storage.read("lock") == b"mine"

@@ -1,4 +1,4 @@
-"""What answers in place of an object store, or asks for patience: raised in one line, or heeded."""
+"""Servers that are no object store give a one-line error; those that ask to wait are heeded."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -112,26 +112,26 @@ def test_answers_that_do_not_come_whole(
     missing: int,
     silent: bool,
 ) -> None:
-    """One line, whatever library meets it, and another attempt if it may help."""
+    """The error is one line with any library, and a request is repeated only if that may help."""
     monkeypatch.setattr(Retry, "usual", lambda: QUICK)
     monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "0.5")
     broken = Answer(status, b"x" * 99, {"ETag": '"e"'}, missing, silent)
     with scripted(lambda *_: broken) as server:
         monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", server.url)
-        if (request_to, status) == (list_url, 200):  # its head says all
+        if (request_to, status) == (list_url, 200):  # its HEAD request gives the size
             assert list_url(f"{server.url}/x")[0].size == 99
             return
         with pytest.raises((StorageError, SourceError)) as raised:
             request_to(f"{server.url}/x" if request_to is list_url else server.url)
         if raised.value.transient and not (request_to is read_by_fsspec and silent):
             assert len(server.asked) >= 2
-        else:  # nobody waits for the words of an answer that is clear, nor asks twice in 2 s
+        else:  # the status suffices without the text, or 2 s are too short for another attempt
             assert len(server.asked) == 1
             assert "there is no such file (404" in str(raised.value) or silent
 
 
 class TestOtherRanges:
-    """A proxy that answers another part of the same length is not believed."""
+    """A proxy that answers with another range of the same length is not trusted."""
 
     DATA = bytes(range(256)) * 16
 

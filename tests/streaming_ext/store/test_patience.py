@@ -10,7 +10,7 @@ from streaming_ext.store.patience import Attempts, Retry, retry_after
 
 
 def test_random_numbers_of_the_training_script_stay_its_own() -> None:
-    """Retries happen in threads of ours: what a script draws must not depend on them."""
+    """Retries run in our threads: the numbers that a script draws must not depend on them."""
     before = random.getstate()
     pauses = {Retry().pause(0) for _ in range(8)}
     assert random.getstate() == before

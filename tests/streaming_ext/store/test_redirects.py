@@ -1,4 +1,4 @@
-"""Redirects into private networks: real servers, at public addresses of a network of their own."""
+"""Redirects into private networks, by real servers at public addresses of an isolated network."""
 
 import ipaddress
 import subprocess
@@ -54,7 +54,7 @@ def outcome(url):
 
 
 def in_a_network(code: str, **environment: str) -> list[str]:
-    """The lines that a script prints which has two public servers and one on loopback."""
+    """Run a script with two public servers and one on loopback; return the lines it prints."""
     script = f"ip link set lo up && ip addr add {PUBLIC}/32 dev lo && ip addr add {OTHER}/32 dev lo"
     ended = subprocess.run(
         [
@@ -93,7 +93,7 @@ def test_a_public_server_cannot_send_us_inside() -> None:
         assert line.startswith(f"refused: http://{PUBLIC}:8000/to/")
         assert "SHARDMILL_ALLOW_PRIVATE_REDIRECTS=1" in line
     assert lines[7].startswith(f"refused: http://{OTHER}:8000/to/")
-    assert lines[8] == "[]"  # nothing was even asked there
+    assert lines[8] == "[]"  # no request arrived there
 
 
 def test_other_redirects_go_on_working() -> None:

@@ -1,4 +1,4 @@
-"""Reading the files of a published dataset: from each kind of store, in time, at most the limit."""
+"""Reading files of a published dataset from each kind of store, within limits of time and size."""
 
 import os
 import threading
@@ -49,7 +49,7 @@ BUSY = b"<?xml version='1.0'?><Error><Code>SlowDown</Code><Message>busy</Message
 
 
 def test_training_waits_for_a_busy_server_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three attempts would end after a moment; training goes on for half a minute, here for 6 s."""
+    """Three attempts would end after a moment; training retries for 30 s, here for 6 s."""
     assert Retry.training(2).seconds == 30
     assert Retry.training(0) == replace(Retry.training(0), attempts=1, silences=1, seconds=0.0)
     monkeypatch.setenv("SHARDMILL_STORAGE_TIMEOUT", "6")

@@ -1,4 +1,4 @@
-"""What only S3 does: copies inside the store, multipart uploads."""
+"""Features of S3 alone: copies inside the store, and multipart uploads."""
 
 from contextlib import closing
 from pathlib import Path
@@ -43,7 +43,7 @@ class TestMultipart:
         self, cloud: Cloud, s3: SwiftServer, proxy: FaultProxy, tmp_path: Path
     ) -> None:
         (tmp_path / "x").write_bytes(bytes(26 * 2**20))
-        # Of the first two connections only the second sends a chunk.
+        # Only the second of the first two connections sends a chunk.
         proxy.inflict(Faults(bytes_per_second=2**23, cut_up=2**20, times=2))
         with pytest.raises(TransientStorageError):
             cloud.storage(attempts=1).put_file("train/00000/shard.00000.mds", tmp_path / "x")

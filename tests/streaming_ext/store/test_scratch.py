@@ -1,4 +1,4 @@
-"""Folders for work in progress: made, taken up and emptied only where they are this user's own."""
+"""Scratch folders are made, reused and emptied only if they are this user's own."""
 
 import os
 import tempfile
@@ -52,7 +52,7 @@ def test_a_temporary_folder_that_is_not_utf8_is_refused(
     monkeypatch.setattr("tempfile.tempdir", str(odd))
     with pytest.raises(UsageError, match=r"a\\+xff' is not UTF-8.* TMPDIR .* --scratch") as raised:
         user_scratch()
-    str(raised.value).encode()  # can be written
+    str(raised.value).encode()  # the message can be written
     assert not list(odd.iterdir())
 
 

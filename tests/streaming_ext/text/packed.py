@@ -1,4 +1,4 @@
-"""Files packed as those who write them do."""
+"""Files in the formats and with the compression that their writers use."""
 
 import lzma
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from streaming_ext.text.documents.files import codec_of
 
 
 def pack(data: bytes, path: Path, codec: str) -> None:
-    """Write a file, packed."""
+    """Write a compressed file."""
     if codec == "none":
         path.write_bytes(data)
     elif codec == "xz":
@@ -24,7 +24,7 @@ def pack(data: bytes, path: Path, codec: str) -> None:
 def write_arrow(
     path: Path, table: pa.Table, *, stream: bool = False, compression: str | None = None
 ) -> None:
-    """An Arrow file or stream with a record batch for every four rows."""
+    """Write an Arrow file or stream with a record batch for every four rows."""
     options = pa.ipc.IpcWriteOptions(compression=compression)
     new = pa.ipc.new_stream if stream else pa.ipc.new_file
     with pa.OSFile(str(path), "wb") as raw, new(raw, table.schema, options=options) as writer:
@@ -32,12 +32,12 @@ def write_arrow(
 
 
 def write_documents(path: Path, documents: Sequence[str | None]) -> None:
-    """A file of texts, in the format and packed as its name says."""
+    """Write a file of texts, in the format and with the compression that its name says."""
     write_rows(path, [{"id": row, "text": text} for row, text in enumerate(documents)])
 
 
 def write_rows(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    """The same, of rows with more columns."""
+    """Write a file of rows in the same way."""
     from tests.streaming_ext.text.readers import test_contract as contract
 
     codec = codec_of(path.name)

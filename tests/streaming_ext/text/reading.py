@@ -1,4 +1,4 @@
-"""How these tests read source files."""
+"""Helpers that read source files in tests."""
 
 import io
 import tarfile
@@ -19,16 +19,16 @@ from streaming_ext.text.sources.source_bytes import SourceFileBytes
 
 TEXT = ReadOptions()
 SKIP = ReadOptions(on_bad_document="skip")
-Documents = list[tuple[int, str]]  # row and text of each
+Documents = list[tuple[int, str]]  # row and text of each document
 
 
 def looked_at(path: Path) -> SourceFileBytes:
-    """A file as it is looked at where it is stored."""
+    """Return a file that is read where it is stored."""
     return SourceFileBytes(SourceFile(url=str(path), size=path.stat().st_size))
 
 
 def look(*paths: Path, options: ReadOptions = TEXT) -> tuple[str, ...]:
-    """What `look_into` says of files."""
+    """Return what `look_into` reports about files."""
     sources = [SourceFile(url=str(path), size=path.stat().st_size) for path in paths]
     return look_into(sources, options)
 
@@ -40,7 +40,7 @@ POINTER = (
 
 
 class Found(NamedTuple):
-    """What the batches of a file hold together."""
+    """The content of all batches of a file."""
 
     good: Documents
     bad: list[BadRow]
@@ -55,7 +55,7 @@ def read(
     batch_bytes: int = 2**20,
     span: tuple[int, int] | None = None,
 ) -> Found:
-    """All of a file, or of a span of it; each batch is as readers promise."""
+    """Read a file or a span of it, and check that each batch is as readers promise."""
     good: Documents = []
     bad: list[BadRow] = []
     dropped: Counter[str] = Counter()
@@ -78,18 +78,18 @@ def read(
 def documents(
     path: Path, data: bytes, options: ReadOptions = TEXT, batch_bytes: int = 2**20
 ) -> Documents:
-    """The documents of a file of these bytes."""
+    """Write bytes to a file and return its documents."""
     path.write_bytes(data)
     return read(path, options, batch_bytes).good
 
 
 def faults(bad: Iterable[BadRow]) -> list[tuple[int, str, str]]:
-    """Row, location and reason of each."""
+    """Return row, location and reason of each bad row."""
     return [(one.row, one.location, one.reason) for one in bad]
 
 
 def tar(files: Iterable[tuple[str, bytes]], kind: int = tarfile.PAX_FORMAT) -> bytes:
-    """A tar of files."""
+    """Return a tar of files."""
     whole = io.BytesIO()
     with tarfile.open(fileobj=whole, mode="w", format=kind) as file:
         for name, data in files:

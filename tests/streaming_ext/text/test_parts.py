@@ -1,4 +1,4 @@
-"""Which spans make a part: by hand, and whatever the sizes."""
+"""The spans of each part: by hand, and for any sizes."""
 
 from itertools import pairwise, zip_longest
 
@@ -85,6 +85,6 @@ def test_every_byte_once_and_in_order(
         are_files = all(span.span is None for span in part.spans)
         assert part.size <= part_size or len(part.spans) == 1
         assert are_files or len(part.spans) == 1
-        if are_files and part.size < least and after is not None:  # then there was a reason to stop
+        if are_files and part.size < least and after is not None:  # there must be a reason to stop
             next_ = after.spans[0]
             assert next_.span is not None or part.size + next_.size > part_size

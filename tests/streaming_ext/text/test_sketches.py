@@ -12,7 +12,7 @@ RULE = NearRule(similarity=0.8, bands=14, rows=8, ngram=5)
 
 
 def sketched(*documents: list[int] | np.ndarray, rule: NearRule = RULE) -> Sketches:
-    """The sketches of documents of ids."""
+    """Return the sketches of documents of ids."""
     ends = np.cumsum([len(each) for each in documents])
     begins = ends - [len(each) for each in documents]
     stream = np.concatenate([np.asarray(each, np.uint16) for each in documents])

@@ -52,14 +52,14 @@ def test_no_documents() -> None:
 
 # Marks, vowels and final consonants that compose with the character before them.
 _COMPOSING = [*"\u0301\u0345\u0327\u1161\u11a8\u1100\uac00\u09be\u09c7"]
-# Folded in place, to another length, to others of ASCII, or not at all.
+# Case folding keeps the length, changes it, gives ASCII, or changes nothing.
 _LETTERS = [*"aAzZ\u00e9\u00c9\u00df\u1e9e\u0130\u0131\u017f\u212a\u212b\u03a3\u03c2\u2019"]
 _LETTERS += [*"\u2014\uac00\u4e2d\ufb01\U0001f600\U00010400\U0001e921"]
 _SPACES = [*" \t\n\r\x0b\x1c\x85\xa0\u1680\u2003\u2028\u3000"]
 
 
 def compare(texts: list[str]) -> None:
-    given = pa.array(["before", *texts], pa.large_string())[1:]  # whose offsets do not begin at 0
+    given = pa.array(["before", *texts], pa.large_string())[1:]  # its offsets do not begin at 0
     assert normal_forms(given).to_pylist() == [normal_form(text) for text in texts]
 
 
@@ -83,7 +83,7 @@ def test_by_hand(text: str, form: str) -> None:
 
 def test_each_code_point() -> None:
     letters = [chr(code) for code in range(0x20000) if not 0xD800 <= code < 0xE000]
-    step = 7  # all of them take seconds; those that change or compose are all here
+    step = 7  # all of them take seconds; those that change or compose are included
     chosen = [
         letter
         for number, letter in enumerate(letters)

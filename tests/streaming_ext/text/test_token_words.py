@@ -1,4 +1,4 @@
-"""The n-grams that ids tell are those of the text, however its bytes are cut into tokens."""
+"""The n-grams from ids are those of the text, however its bytes are cut into tokens."""
 
 import random
 import unicodedata
@@ -17,7 +17,7 @@ from streaming_ext.text.word_ngrams import (
 )
 
 PLAIN = "aB9 .\n-"
-# With letters of every kind, quotation marks, ideographs, marks, emoji.
+# Letters of every kind, quotation marks, ideographs, marks, emoji.
 ALPHABET = PLAIN * 2 + "é각\u1100\u1161\u1fb3\u03b1\u0345\u0301ß中のЖ€\u2019“\u2009😀"
 
 

@@ -1,4 +1,4 @@
-"""N-grams of words are those of a plain loop over characters."""
+"""N-grams of words equal those of a plain loop over characters."""
 
 import random
 import unicodedata
@@ -12,7 +12,7 @@ ALPHABET = "aB9é\u0301 .\n-中のกΣß𝕏"
 
 
 def words_of(text: str) -> list[str]:
-    """Words by the rules of the module, one character after another."""
+    """Return words by the rules of the module, one character after another."""
     found, inside = list[str](), False
     for letter in text:
         kind = unicodedata.category(letter)[0]
@@ -36,7 +36,7 @@ def words_of(text: str) -> list[str]:
 def test_ngrams_are_those_of_a_plain_loop(count) -> None:
     draw = random.Random(count)
     texts = ["".join(draw.choices(ALPHABET, k=draw.randrange(90))) for _ in range(400)]
-    texts[7] = "long words " * 40_000  # is cut between words
+    texts[7] = "long words " * 40_000  # it is cut between words
     found = word_ngrams(pa.array(texts, pa.large_string()), count)
     expected = [
         (number, tuple(words[first : first + count]))

@@ -1,4 +1,4 @@
-"""Arguments: NumPy's numbers make plain states, wrong ones are errors, amounts have units."""
+"""Arguments: NumPy numbers give plain states, wrong ones are errors, amounts have units."""
 
 import io
 import json
@@ -39,7 +39,7 @@ def test_numbers_of_numpy_make_plain_states(load) -> None:
 
 
 def require_plain(state: dict[str, Any]) -> None:
-    """It survives JSON, and torch.load(weights_only=True)."""
+    """Check that a state survives JSON and torch.load(weights_only=True)."""
     assert json.loads(json.dumps(state)) == state
     saved = io.BytesIO()
     torch.save(state, saved)

@@ -1,4 +1,4 @@
-"""Columns: the loss mask, and one that is added by its class and the table."""
+"""Columns: the loss mask, and one that is added by its class and a line of the table."""
 
 from typing import Any
 

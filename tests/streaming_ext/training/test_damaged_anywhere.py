@@ -1,4 +1,4 @@
-"""Each value of a state, changed or removed: it is refused, and nothing that holds has changed."""
+"""A state with any value changed or removed is refused, and loading it changes nothing."""
 
 import copy
 import math
@@ -16,7 +16,7 @@ OTHER_VALUES = (REMOVED, math.inf, -math.inf, math.nan, "", None, -1, 2.5, "x", 
 
 
 def positions(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Paths of everything in a state."""
+    """Yield the paths of all values in a state."""
     if isinstance(value, list):
         value = dict(enumerate(value))
     for name, each in value.items() if isinstance(value, dict) else ():
@@ -25,7 +25,7 @@ def positions(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 def damages(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A state with each of its values changed or removed."""
+    """Yield copies of a state, each with one value changed or removed."""
     for path in positions(state):
         *above, name = path
         for change in (*OTHER_VALUES, 1, 4):
@@ -43,7 +43,7 @@ def damages(state: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_a_damaged_state_is_refused_and_changes_nothing(raw, load) -> None:
-    """Of two streams in the second epoch, with counts, and steps that were smaller before."""
+    """The state has two streams in the second epoch, counts, and steps that were smaller before."""
     settings = {
         "local": None,
         "epoch_size": 120,

@@ -1,4 +1,4 @@
-"""What goes wrong is an error within seconds: never a short epoch, never a hang."""
+"""Every fault is an error within seconds: never a short epoch, never a hang."""
 
 import multiprocessing
 import os
@@ -78,7 +78,7 @@ def test_a_bad_cached_copy_is_fetched_once_more(open_cached, tmp_path, how, work
 
 @pytest.mark.parametrize("start", ["fork", "forkserver"])
 def test_a_worker_killed_is_an_error(open_raw, monkeypatch, start) -> None:
-    monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)  # one step a message
+    monkeypatch.setattr(messages, "MESSAGE_BYTES", 1)  # one step per message
     loader = StreamingTokenLoader(
         open_raw(batch_size=1),
         num_workers=2,
@@ -97,7 +97,7 @@ def test_a_worker_killed_is_an_error(open_raw, monkeypatch, start) -> None:
 
 
 def test_workers_that_end_hold_up_no_other() -> None:
-    """A worker ends when what it sent has left it: the lock of the queue is the others' too."""
+    """A worker ends only after its messages have left: the others use the queue's lock too."""
     expected = [(worker, number) for worker in range(4) for number in range(3 * worker + 1)]
     for _ in range(40):
         sent = messages_of(
@@ -110,7 +110,7 @@ def test_workers_that_end_hold_up_no_other() -> None:
 
 
 def _children() -> list[int | None]:
-    """Workers, whether this process forked them or the fork server did."""
+    """Return the ids of the workers, forked by this process or by the fork server."""
     return [child.pid for child in multiprocessing.active_children()]
 
 
@@ -156,7 +156,7 @@ def test_a_cache_that_cannot_be_written_is_named(open_cached, tmp_path) -> None:
 
 
 def running(group: int) -> set[int]:
-    """The processes of a group that have not ended."""
+    """Return the processes of a group that have not ended."""
     found = set()
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -174,7 +174,7 @@ def test_after_ten_kills_it_opens_again_and_nothing_is_left(
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
 
     def train_for_ever() -> None:
-        os.setpgid(0, 0)  # its workers are of its group
+        os.setpgid(0, 0)  # its workers belong to its group
         dataset = open_cached(batch_size=2, cache_limit="3kb")
         while True:
             tokens_of(StreamingTokenLoader(dataset, num_workers=2))
@@ -186,7 +186,7 @@ def test_after_ten_kills_it_opens_again_and_nothing_is_left(
         job.start()
         groups.append(job.pid)
         time.sleep(0.03 * number)
-        if number == 9:  # also on a busy machine one is killed in the middle of reading
+        if number == 9:  # even on a busy machine, kill one in the middle of reading
             wait_for(lambda: any(cache.rglob("*.mds")))
         ours |= running(job.pid)
         job.kill()
@@ -194,7 +194,7 @@ def test_after_ten_kills_it_opens_again_and_nothing_is_left(
     wait_for(lambda: not any(map(running, groups)))  # workers see that their parent is gone
     assert len(ours) > 10
     assert tokens_of(open_cached(batch_size=2)) == tokens_of(open_raw(batch_size=2))
-    # torch names its files in shared memory after processes; others have theirs there too
+    # torch names its files in shared memory after processes; other programs have files there too.
     assert not ours & {int(path.name.split("_")[1]) for path in Path("/dev/shm").glob("torch_*")}  # noqa: S108
     assert not list(temporary.iterdir())
     assert not list(cache.rglob("*.tmp"))

@@ -40,5 +40,5 @@ def test_what_the_dataset_class_loads() -> None:
         lines = io.BytesIO(file.read_bytes()).readline
         tokens += sum(each.type not in SILENT for each in tokenize.tokenize(lines))
     assert 20 < len(files) <= MOST_MODULES, "\n".join(map(str, files))
-    if sys.version_info < (3, 12):  # newer ones see several tokens in an f-string
+    if sys.version_info < (3, 12):  # newer versions see several tokens in an f-string
         assert 20_000 < tokens <= MOST_TOKENS

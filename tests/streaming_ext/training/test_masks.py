@@ -1,4 +1,4 @@
-"""Tokens and masks against a reference that walks token by token."""
+"""Tokens and masks, compared with a reference that goes token by token."""
 
 import itertools
 from collections.abc import Callable
@@ -24,7 +24,7 @@ EXTRAS = [
 
 
 class Reference:
-    """What each token of a split is, found one after another."""
+    """The tokens and masks of a split, computed one token after another."""
 
     def __init__(self, built: Built, split: str) -> None:
         index = read_index(Remote(url=str(built.root)), split)
@@ -43,7 +43,7 @@ class Reference:
         return -100 if row_end and at in self.last_of_shard else self.stream[at + 1]
 
     def segments(self, start: int, length: int) -> list[int]:
-        """Where segments of a row begin, from the row's start."""
+        """Return the offsets in a row at which its segments begin."""
         begins = [0]
         for offset in range(1, length):
             at = start + offset
@@ -54,9 +54,9 @@ class Reference:
 
 
 def assert_as_reference(batch: dict[str, Any], reference: Reference) -> list[int]:
-    """Compare the tokens and masks of a batch; returns where its segments begin, and its end.
+    """Compare the tokens and masks of a batch; return where its segments begin, and its end.
 
-    Of a batch that is filled up, rows are compared as far as its sequences go.
+    In a batch that is filled up, only rows that hold sequences are compared.
     """
     length = batch["tokens"].shape[1]
     bounds = [0]
@@ -83,7 +83,7 @@ def assert_as_reference(batch: dict[str, Any], reference: Reference) -> list[int
 
 @pytest.fixture
 def compared(load) -> Callable[..., tuple[int, int]]:
-    """Compare an epoch with the reference; returns how many tokens and segments were compared."""
+    """Compare an epoch with the reference; return the numbers of compared tokens and segments."""
 
     def compare(built: Built, *, split: str = "train", **settings: Any) -> tuple[int, int]:
         reference = Reference(built, split)
@@ -129,7 +129,7 @@ def test_types_are_those_that_models_take(load) -> None:
 
 
 def test_documents_of_a_token_and_padding_within(compared, tmp_path) -> None:
-    """More boundaries than a message has room for; padding that no part of ours would have."""
+    """More boundaries than a message has room for, and padding that our parts never have."""
     rng = np.random.default_rng(1)
     ids = np.where(rng.random(2000) < 0.6, EOT, 5)
     built = build(
@@ -144,7 +144,7 @@ def test_documents_of_a_token_and_padding_within(compared, tmp_path) -> None:
 
 @pytest.mark.parametrize(("length", "workers"), [(64, 1), (1000, 0)])
 def test_long_documents(compared, tmp_path, length, workers) -> None:
-    """Segments of hundreds of tokens, some of one, two and none between them, and padding."""
+    """Segments of hundreds of tokens, between them some of no, one and two tokens, and padding."""
     rng = np.random.default_rng(length)
     ids = rng.integers(1, 50, 30_000)
     ids[ids == EOT] = 60
@@ -160,7 +160,7 @@ def test_long_documents(compared, tmp_path, length, workers) -> None:
     )
     tokens, segments = compared(built, sequence_length=length, num_workers=workers)
     assert tokens > 25_000
-    # Both ways of laying down positions are met, since it depends on the length of segments.
+    # The lengths of segments decide how positions are written; both ways are covered.
     assert (tokens > 140 * segments) == (length > 64)
 
 

@@ -1,4 +1,4 @@
-"""A script that trains in a process of its own: what it imports, its workers, and its end."""
+"""A script that trains in a process of its own: its imports, its workers, and its end."""
 
 import subprocess
 import sys
@@ -52,7 +52,7 @@ if __name__ == "__main__":
 def test_workers_that_are_not_forked_beside_the_users_own_tasks_and_threads_that_read_at_the_end(
     packed, tmp_path
 ) -> None:
-    """The user's folder has `flows` and `tasks` of its own; threads may read when Python ends."""
+    """The user's folder has its own `flows` and `tasks`; threads still read when Python ends."""
     folder = tmp_path / "theirs"
     for name in ("flows.py", "tasks.py", "flows/__init__.py", "tasks/__init__.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The notes that workers of a plain DataLoader leave, and the position that they tell."""
+"""The notes that workers of a plain DataLoader leave, and the position that follows from them."""
 
 import copy
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ BASE_SEED = 2**40 + 7
 
 @contextmanager
 def inside(worker: int, seed: int = BASE_SEED) -> Iterator[None]:
-    """As if in a worker of an iteration, in this process."""
+    """Make this process look like a worker of an iteration."""
     info = SimpleNamespace(id=worker, seed=seed + worker, num_workers=2)  # of `get_worker_info`
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loader_internals.worker, "_worker_info", info)
@@ -34,7 +34,7 @@ def position(open_raw: Any) -> TrainingPosition:
 
 @pytest.mark.parametrize("seeds", [(1, 2, 3), (1, 1, 1)])
 def test_workers_count_alike(position, seeds) -> None:
-    """In whatever order they come, whether or not another one has gone on, and with any seeds."""
+    """The order and the seeds of workers do not matter, nor whether another one is ahead."""
     for epoch, seed in enumerate(seeds, 5):
         for worker in (0, 1) if epoch % 2 else (1, 0):
             with inside(worker, BASE_SEED + seed):
@@ -44,7 +44,7 @@ def test_workers_count_alike(position, seeds) -> None:
 
 
 def test_workers_that_began_before_a_move_are_refused(position) -> None:
-    of_worker = copy.copy(position)  # which shares the memory, as a process does
+    of_worker = copy.copy(position)  # it shares the memory, like a process
     with inside(0):
         assert of_worker.begin().epoch == 5
     position.move(position.upcoming())

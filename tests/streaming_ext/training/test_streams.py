@@ -1,4 +1,4 @@
-"""How much of an epoch each stream makes, and what it came to."""
+"""The amount of each stream in an epoch, as given and as achieved."""
 
 import numpy as np
 import pytest
@@ -112,7 +112,7 @@ def test_what_a_mixture_came_to(load, tmp_path, workers) -> None:
         num_workers=workers,
     )
     seen = np.zeros(3, np.int64)
-    for left_out in (0, 4):  # by the first epoch: it has 399 in steps of 5
+    for left_out in (0, 4):  # the first epoch has 399 in steps of 5
         for batch in loader:
             streams = batch["stream_ids"].numpy()
             assert (batch["domain_ids"].numpy() == np.array([0, 1, 0])[streams]).all()

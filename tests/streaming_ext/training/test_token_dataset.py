@@ -46,7 +46,7 @@ def test_it_uses_no_named_shared_memory(open_raw, monkeypatch) -> None:
 
 
 def prefetching() -> set[threading.Thread]:
-    """Threads that read ahead."""
+    """Return the threads that read ahead."""
     return {thread for thread in threading.enumerate() if "shardmill-prefetch" in thread.name}
 
 
@@ -80,7 +80,7 @@ class TestPlainLoader:
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_resume(self, open_raw, workers) -> None:
-        """With workers the loader's owner must say how many sequences it received."""
+        """With workers, the owner of the loader must pass the number of sequences received."""
         expected = tokens_of(DataLoader(open_raw(), batch_size=4))
         dataset = open_raw()
         started = iter(DataLoader(dataset, batch_size=4, num_workers=workers))
@@ -158,7 +158,7 @@ class TestStatefulLoader:
         assert seen + tokens_of(loader) == epochs[1]
         assert tokens_of(loader) == epochs[2]
         last = self.resumed(open_raw(batch_size=8), loader.state_dict())
-        rest = tokens_of(last)  # torchdata ends an epoch that had ended once more
+        rest = tokens_of(last)  # torchdata ends a finished epoch once more
         assert (rest or tokens_of(last)) == epochs[3]
 
     def test_workers_of_it_are_refused(self, open_raw) -> None:
@@ -169,7 +169,7 @@ class TestStatefulLoader:
 class TestOurLoader:
     @pytest.mark.parametrize("ended_by", ["its dataset", "the interpreter's end"])
     def test_what_reads_ahead_ends(self, open_cached, ended_by) -> None:
-        """Also of an iteration that is still open: its threads may be in native code."""
+        """This includes an iteration that is still open, whose threads may be in native code."""
         others = prefetching()
         dataset = open_cached(predownload=8)
         batches = iter(StreamingTokenLoader(dataset))
@@ -185,7 +185,7 @@ class TestOurLoader:
     def test_workers_take_blocks_of_steps_in_turn(self, load, monkeypatch) -> None:
         settings = {"batch_size": None, "global_batch": "0:4 900:8 2000:12"}
         expected = tokens_of(load(**settings))
-        monkeypatch.setattr(messages, "MESSAGE_BYTES", 200)  # one to three steps a message
+        monkeypatch.setattr(messages, "MESSAGE_BYTES", 200)  # one to three steps per message
         for workers in (1, 2, 3):
             loader = load(**settings, num_workers=workers)
             assert tokens_of(loader) == expected
@@ -258,7 +258,7 @@ def test_batches_only_extras_need_whole_batches(open_raw) -> None:
     ],
 )
 def test_an_older_iteration_refuses_to_go_on(open_raw, made) -> None:
-    """It took steps away from the newer one, which the state counts as received."""
+    """It would take steps from the newer one, which the state counts as received."""
     loader = made(open_raw())
     older, newer = iter(loader), iter(loader)
     next(older)

@@ -20,7 +20,7 @@ SETTINGS = {each.name: each for kind in KINDS for each in fields(kind)}
 
 
 def signature_of(owner: type) -> dict[str, inspect.Parameter]:
-    """The keyword arguments of a constructor, by their names."""
+    """Return the keyword arguments of a constructor by name."""
     _, *named, stock = inspect.signature(owner).parameters.values()
     first = next(iter(inspect.signature(owner).parameters.values()))
     assert stock.kind is stock.VAR_KEYWORD
@@ -52,7 +52,7 @@ def wrong_lines() -> list[int]:
 
 
 def checked_by(*command: str) -> str:
-    """Complaints of a type checker about the calls."""
+    """Return the complaints of a type checker about the calls."""
     ended = subprocess.run(
         [sys.executable, "-m", *command, CALLS],
         cwd=ROOT,
@@ -66,7 +66,7 @@ def checked_by(*command: str) -> str:
 def test_mypy_refuses_wrong_calls() -> None:
     told = checked_by("mypy", "--output", "json")
     found = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
-    # Newer stubs of a library find others in the source.
+    # With newer stubs of a library, mypy finds other errors in the source.
     here = [each for each in found if each["file"] == str(CALLS.relative_to(ROOT))]
     errors = {each["line"] for each in here if each["severity"] == "error"}
     assert sorted(errors) == wrong_lines(), told

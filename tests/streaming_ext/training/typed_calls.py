@@ -1,6 +1,6 @@
-"""Right and wrong calls of the public interface, which the type checkers of `test_typing.py` read.
+"""Right and wrong calls of the public interface, for the type checkers of `test_typing.py`.
 
-A line that ends in `# wrong` must be refused by each of them, and no other line.
+Each checker must refuse the lines that end in `# wrong`, and no other line.
 """
 
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What tests of chains have in common: samples as plain values, and a resume at every position."""
+"""Helpers for tests of chains: samples as plain values, and a resume at every position."""
 
 import copy
 import json
@@ -13,7 +13,7 @@ NUMBERED = [{"id": n, "input_ids": list(range(n, n + n % 5))} for n in range(41)
 
 
 def plain(value: Any) -> Any:
-    """A sample without tensors."""
+    """Return a sample without tensors."""
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     return value.tolist() if isinstance(value, torch.Tensor) else value
@@ -22,7 +22,7 @@ def plain(value: Any) -> Any:
 def subset_of(
     dataset: CheckpointableDataset, number: int, workers: int, state: Any = None
 ) -> CheckpointableIterator:
-    """The pass of one of several workers."""
+    """Return the pass of one of several workers."""
     return CheckpointableIterator(dataset, (number, workers), state)
 
 
@@ -31,9 +31,9 @@ def samples_of(dataset: CheckpointableDataset) -> list[Any]:
 
 
 def require_resumes(make: Callable[[], CheckpointableDataset], *, some: int = 1) -> list[Any]:
-    """Resume behind every sample, in a dataset made anew; returns what a all_samples pass gives.
+    """Resume after every sample in a new dataset; return the samples of a whole pass.
 
-    A state must be JSON, and be the same after it was used.
+    A state must be JSON, and must not change when it is used.
     """
     samples, states = [], []
     with make().iter() as all_samples:
@@ -52,7 +52,7 @@ def require_resumes(make: Callable[[], CheckpointableDataset], *, some: int = 1)
 
 
 def batches_of(folder: str, vocabulary: str) -> CheckpointableDataset:
-    """Batches of all ranks, with the number of their first row."""
+    """Return batches of all ranks, with the number of their first row."""
     files = CheckpointableDataset.from_files(folder, n_active_shards=2, shuffle_shards=True)
     tokens = files.tokenize(vocabulary, pattern="gpt2").ensure_bos_eos(vocabulary, pattern="gpt2")
     return tokens.concat_chunk(16).shuffle(20).enumerate().batch(4, drop_last=True)

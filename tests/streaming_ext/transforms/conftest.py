@@ -1,4 +1,4 @@
-"""Files of JSON Lines of several spans each, and tokenizers for them."""
+"""Files of JSON Lines that are read in small spans, and tokenizers for them."""
 
 import json
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ import pytest
 from streaming_ext.transforms import files
 from tasks.core.synthetic import make_documents
 
-SPAN = 1_500  # bytes: each file has some
+SPAN = 1_500  # bytes: small, for several spans
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def folder(records: list[list[dict[str, Any]]], tmp_path_factory: pytest.TempPat
 
 @pytest.fixture(scope="session")
 def hub_tokenizer(tokenizer_json: str) -> Any:
-    """One of transformers, which puts a token around every text."""
+    """A transformers tokenizer that puts a token before every text."""
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     backend = tokenizers.Tokenizer.from_str(tokenizer_json)

@@ -1,4 +1,4 @@
-"""Blocks cut anywhere: where one ends is free, and nothing that a chain gives may depend on it."""
+"""Blocks that are cut anywhere: the samples of a chain must not depend on the ends of blocks."""
 
 from random import Random
 from typing import Any
@@ -20,7 +20,7 @@ def _tokens(numbers: Any) -> Any:
 
 
 class Cuts:
-    """Lengths of blocks: whoever opens a chain anew gets others."""
+    """Random lengths of blocks, which differ each time a chain is opened."""
 
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
@@ -29,7 +29,7 @@ class Cuts:
         return self._random.choice([0, 1, 2, 3, 7, 64, 1000, 4095, 4096, 4097, 9000])
 
     def numbers(self, count: int) -> Chain:
-        """So many samples, see `sample`."""
+        """Return a chain of `count` samples, see `sample`."""
 
         def opener(subset: Subset, state: State) -> Flow:
             at = state or 0
@@ -43,7 +43,7 @@ class Cuts:
         return Chain(opener, "numbers")
 
     def of(self, chain: Chain) -> Chain:
-        """The samples of a chain, in blocks of other lengths, some of them empty."""
+        """Return the samples of a chain in blocks of other lengths, some of them empty."""
 
         def cut(subset: Subset, state: State, *, source: Open) -> Flow:
             with Input(source, subset, state) as given:
@@ -59,5 +59,5 @@ class Cuts:
 
 
 def sample(number: int) -> dict[str, Any]:
-    """Sample `number` of `Cuts.numbers`."""
+    """Return sample `number` of `Cuts.numbers`."""
     return {"id": number, "input_ids": list(range(number, number + number % 5))}

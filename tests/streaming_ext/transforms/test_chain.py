@@ -1,4 +1,4 @@
-"""Every step resumes behind every sample, alone and in chains."""
+"""Every step resumes after every sample, alone and in chains."""
 
 import json
 from collections.abc import Callable
@@ -58,7 +58,7 @@ def test_a_state_is_small_whatever_the_buffer_holds() -> None:
 
 
 def test_unordered_workers_run_far_ahead_of_a_slow_sample() -> None:
-    """It waits for samples far behind it, and comes before them all the same."""
+    """It waits for samples far behind it, but still comes before them."""
     released = Event()
 
     def held(sample: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What each step gives: the examples that epochraft's tutorial shows, and rows by hand."""
+"""The samples of each step: examples of epochraft's tutorial, and rows by hand."""
 
 import inspect
 import os

@@ -1,4 +1,4 @@
-"""A change of a sample shows in no other pass, and not in the source."""
+"""A change of a sample affects no other pass, and not the source."""
 
 import copy
 from collections import OrderedDict
@@ -30,7 +30,7 @@ def source() -> list[dict[str, Any]]:
 
 
 def changed(sample: dict[str, Any]) -> dict[str, Any]:
-    """The same sample, changed everywhere."""
+    """Change every value of a sample, and return it."""
     sample["input_ids"].append(0)
     sample["turns"][0]["said"].append("b")
     sample["ordered"]["x"].append(2)
@@ -42,7 +42,7 @@ def changed(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def texts_of(samples: Any) -> list[str]:
-    """As texts, which nothing changes later."""
+    """Return samples as texts, which nothing changes later."""
     return [repr(plain(sample)) for sample in samples]
 
 

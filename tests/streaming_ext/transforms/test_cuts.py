@@ -1,4 +1,4 @@
-"""The samples of a chain do not depend on the lengths of blocks, also behind a resume."""
+"""The samples of a chain do not depend on the lengths of blocks, even after a resume."""
 
 import json
 from collections.abc import Callable
@@ -20,7 +20,7 @@ Chain = CheckpointableDataset
 
 
 class _Step(NamedTuple):
-    """What a chain does, and what a loop over all its samples does."""
+    """A step of a chain, and a loop over all samples that does the same."""
 
     chain: Callable[[Chain], Chain]
     model: Callable[[list[Any]], list[Any]]
@@ -79,7 +79,7 @@ TURNS = [0, 1, 0]
 
 
 def in_turns(samples: list[Any]) -> list[Any]:
-    """Two of one, one of the other, until one is at its end."""
+    """Take two samples of one for each of the other, by `TURNS`, until one is at its end."""
     one, two = iter(samples), iter(samples[1::2])
     found = []
     for turn in cycle(TURNS):
@@ -166,7 +166,7 @@ STEPS = {
     at=st.floats(0, 1),
 )
 def test_blocks_change_nothing(names, count, seed, at) -> None:
-    """Random chains whose blocks are cut anywhere between steps, taken in random numbers."""
+    """Blocks of random chains are cut anywhere between steps, and reads take random numbers."""
     cuts, draw = Cuts(seed), Random(seed)
     wanted = [sample(number) for number in range(count)]
     chain = cuts.numbers(count)

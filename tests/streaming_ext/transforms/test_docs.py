@@ -1,4 +1,4 @@
-"""Chains of transforms in docs/: each cell is run, and prints what stands below it.
+"""Chains of transforms in docs/: each cell runs, and prints the text below it.
 
 docs/how-to/transforms.md, docs/how-to/transform-steps.md, docs/how-to/transform-workers.md and
 docs/how-to/sft.md.

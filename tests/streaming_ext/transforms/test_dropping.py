@@ -1,4 +1,4 @@
-"""Steps that leave everything out: an error or a warning, never a chain that hangs in silence."""
+"""Steps that leave everything out give an error or a warning, and never hang in silence."""
 
 import itertools
 import logging
@@ -103,7 +103,7 @@ def test_a_source_with_an_end_ends() -> None:
 
 @pytest.mark.parametrize("how", [name for name in FILTERS if "processes" not in name])
 def test_workers(how) -> None:
-    """One that never has a sample is at its end, where others have some."""
+    """A worker that never has a sample is at its end if others have some."""
 
     def of_each(samples: list[Any], chosen: Callable[[Any], bool]) -> list[list[int]]:
         chain = FILTERS[how](Chain.from_sequence(samples, repeat=True), chosen)
@@ -113,7 +113,7 @@ def test_workers(how) -> None:
         return bool(sample["id"] == 0)
 
     assert of_each(NUMBERED[:40], first) == [[0, 0], [], [], []]
-    assert of_each(NUMBERED[:41], first) == [[0, 0]] * 4  # other ones in each pass
+    assert of_each(NUMBERED[:41], first) == [[0, 0]] * 4  # workers have other samples in each pass
     with pytest.raises(UsageError, match="left out every sample"):
         of_each(NUMBERED, nothing)
 

@@ -1,4 +1,4 @@
-"""Faults in the middle of a chain: of object stores, the Hub, and lines of files."""
+"""Faults in the middle of a chain: in object stores, the Hub and lines of files."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +36,7 @@ def chain(url: str) -> CheckpointableDataset:
 def require_resumes(
     batches: Any, message: str, again: Callable[[Any], Any], expected: list[int], found: list[int]
 ) -> None:
-    """The pass ends with one error, and its state resumes with nothing lost or doubled."""
+    """Check that the pass ends with one error, and that its state resumes where it ended."""
     with pytest.raises(ShardmillError, match=message):
         for batch in batches:
             found += batch["id"].tolist()
@@ -86,7 +86,7 @@ def test_a_lasting_fault_in_workers(store, folder) -> None:
 
 
 def test_the_hub(folder, tmp_path, monkeypatch) -> None:
-    """Busy, then cut in the middle of a file, then without one of the files."""
+    """The Hub is busy, then cuts a file in the middle, then lacks one of the files."""
     # One request may meet all four faults below.
     monkeypatch.setattr(Retry, "usual", lambda: Retry(attempts=5, first_pause=0.01))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
@@ -113,7 +113,7 @@ def test_the_hub(folder, tmp_path, monkeypatch) -> None:
 
 
 def test_a_line_in_the_middle(folder, tmp_path) -> None:
-    """The error has its number; when it is corrected, the state resumes."""
+    """The error gives its number; when the line is corrected, the state resumes."""
     file = tmp_path / "many.jsonl"
     lines = (folder / "2.jsonl").read_bytes().splitlines(keepends=True) * 4
     file.write_bytes(b"".join(lines))

@@ -23,7 +23,7 @@ def ids(dataset: Chain) -> list[int]:
 
 
 def in_turns(files: list[list[int]], active: int) -> list[int]:
-    """By hand: one of each active file, and the next file in the place of one that ended."""
+    """Take one sample of each active file in turn; the next file replaces one that ended."""
     waiting = [list(file) for file in files]
     open_, found = waiting[:active], []
     waiting = waiting[active:]
@@ -139,7 +139,7 @@ def test_nothing_to_repeat_is_an_error(tmp_path) -> None:
 
 @pytest.mark.parametrize("count", [49, 98])
 def test_an_epoch_may_end_within_a_read(tmp_path, count, monkeypatch) -> None:
-    """At these counts, a file's samples make not quite the bytes that are read at once."""
+    """At these counts, a file's samples are not quite as many bytes as a read takes."""
     monkeypatch.setattr(of_files, "SPAN_BYTES", 2**22)
     write_lines(tmp_path / "0.jsonl", [{"id": n} for n in range(count)])
     dataset = Chain.from_files(str(tmp_path), repeat=True).batch(128)

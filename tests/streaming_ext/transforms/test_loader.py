@@ -1,4 +1,4 @@
-"""Behind DataLoaders with real workers: the same batches, and a state between any two."""
+"""Chains in DataLoaders with real workers: the same batches, and a state between any two."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def chain() -> CheckpointableDataset:
 
 
 def expected(workers: int, each: int = 1) -> list[Any]:
-    """The workers' batches in turns, `each` at a time."""
+    """Return the workers' batches in turns, `each` at a time."""
     subsets = [[plain(one) for one in subset_of(chain(), n, workers)] for n in range(workers)]
     found = []
     while any(subsets):
@@ -37,7 +37,7 @@ def expected(workers: int, each: int = 1) -> list[Any]:
 
 
 def passed(loader: CheckpointableLoader) -> tuple[list[Any], list[Any]]:
-    """The batches of a pass, and the state before each of them and behind the last."""
+    """Return the batches of a pass, and the states before each of them and after the last."""
     states, batches = [loader.state_dict()], []
     for batch in loader:
         batches.append(plain(batch))
@@ -49,14 +49,14 @@ def test_two_workers_and_a_state_between() -> None:
     batches, states = passed(CheckpointableLoader(chain(), num_workers=2, samples_in_message=2))
     assert batches == expected(2, each=2)
     for position in (3, len(batches) - 1):
-        again = CheckpointableLoader(chain(), num_workers=2)  # the state knows the messages
+        again = CheckpointableLoader(chain(), num_workers=2)  # the state has the message size
         again.load_state_dict(states[position])
         assert [*map(plain, again)] == batches[position:]
 
 
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_a_state_resumes_with_fewer_workers(workers) -> None:
-    """Of four subsets, which end at different times."""
+    """The state has four subsets, which end at different times."""
     first = CheckpointableLoader(chain(), samples_in_message=2)
     first.load_state_dict({**first.state_dict(), "states": [None] * 4})
     batches, states = passed(first)
@@ -94,7 +94,7 @@ def odd(samples: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_tensors_of_all_kinds(workers) -> None:
-    """Those that NumPy does not support too."""
+    """These include tensors that NumPy does not support."""
     dataset = CheckpointableDataset.from_sequence(NUMBERED[:5]).batch(2, odd)
     found = list(CheckpointableLoader(dataset, num_workers=workers))
     assert len(found) == 3
@@ -115,7 +115,7 @@ class Pair(NamedTuple):
 
 
 def has_ended(pid: Path) -> bool:
-    """Whether the process that wrote its number has ended."""
+    """Return whether the process that wrote its id has ended."""
     number = pid.read_text() if pid.exists() else ""
     if not number:
         return False
@@ -126,14 +126,14 @@ def has_ended(pid: Path) -> bool:
 
 
 def test_what_a_worker_sent_outlives_it(tmp_path) -> None:
-    """Its tensors too, anywhere in a sample."""
+    """Its tensors do too, anywhere in a sample."""
     made = {"one": torch.ones(4), "brain": torch.ones(4, dtype=torch.bfloat16)}
 
     def batch(_: Any) -> Any:
         worker = get_worker_info()
         if worker is not None and worker.id == 1:
             (tmp_path / "pid").write_text(str(os.getpid()))
-        else:  # until the other one has sent all and ended
+        else:  # wait until the other one has sent all and ended
             wait_for(lambda: has_ended(tmp_path / "pid"))
         return Pair(**made)
 
@@ -153,7 +153,7 @@ def test_what_cannot_be_sent_is_an_error() -> None:
 
 @pytest.mark.parametrize("start", ["spawn", "forkserver"])
 def test_workers_that_are_not_forked_get_what_is_local(start: str, hub_tokenizer) -> None:
-    """Lambdas, local functions and classes, chat templates, `worker_init_fn`."""
+    """These are lambdas, local functions and classes, chat templates and `worker_init_fn`."""
 
     class Talks:
         def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Processes that work on a step, and ranks that train: how they start, end and are killed."""
+"""Processes of a step, and ranks that train: how they start, end and are killed."""
 
 import contextlib
 import json
@@ -57,7 +57,7 @@ def with_pid(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def trainer(sender: Connection, *, ends: bool) -> None:
-    """Begin a pass with a worker, or do a whole one where an exit hook waits for ever."""
+    """Begin a pass with a worker, or finish it, in a process whose exit hook never returns."""
     lock = threading.Lock()
     lock.acquire()
     threading._register_atexit(lock.acquire)  # type: ignore[attr-defined]  # as pools and Prefect
@@ -75,7 +75,7 @@ def children() -> set[int | None]:
 
 @pytest.mark.parametrize("ends", [False, True])
 def test_workers_end_with_their_pass_and_with_a_process_that_is_killed(ends) -> None:
-    """Without the exit hooks that they inherit."""
+    """They do not run the exit hooks that they inherit."""
     receiver, sender = multiprocessing.Pipe()
     context = multiprocessing.get_context("fork")
     training = context.Process(target=trainer, args=(sender,), kwargs={"ends": ends})
@@ -123,13 +123,13 @@ def interrupted(sample: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_ctrl_c_is_left_to_the_process_that_trains() -> None:
-    """Which may end its step first, and save a state; no worker prints a traceback."""
+    """The training process may finish its step and save a state; no worker prints a traceback."""
     dataset = CheckpointableDataset.from_sequence(SAMPLES).parallel_map(interrupted, max_workers=1)
     assert [sample["id"] for sample in dataset] == [sample["id"] for sample in SAMPLES]
 
 
 def run(arguments: list[str | Path], ranks: int, *, kill_after: int | None) -> dict[int, list[int]]:
-    """The rows of each step that was printed."""
+    """Run training under torchrun; return the rows of each step that was printed."""
     command = [
         sys.executable,
         "-m",

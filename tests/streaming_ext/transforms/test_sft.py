@@ -1,4 +1,4 @@
-"""`sft`: labels of what the assistant says, as transformers has them, never of a prompt."""
+"""`sft`: labels of the assistant's words, as transformers has them, and never of a prompt."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ def test_pairs(hub_tokenizer) -> None:
     ],
 )
 def test_labels_end_where_a_tokenizer_drops_characters(template) -> None:
-    """Of words alone: no token holds the line feed at an end of what the assistant says."""
+    """Labels cover words alone: no token holds the line feed at an end of the assistant's words."""
     dataset = Chain.from_sequence([talk("one", "two", "three four", "five"), talk("one", "two")])
     found = samples_of(dataset.sft(tokenizer_of_words(), chat_template=template))
     words = [[n for n in sample["labels"] if n != -100] for sample in found]
@@ -133,7 +133,7 @@ def test_what_the_assistant_says_without_a_token_is_refused() -> None:
 
 
 def tokenizer_of_words() -> Any:
-    """One of transformers that drops spaces and line feeds: one is 1, two is 2, and so on."""
+    """Return a transformers tokenizer that drops spaces and line feeds; "one" is 1, and so on."""
     transformers = pytest.importorskip("transformers")
     tokenizers = pytest.importorskip("tokenizers")
     words = ["other", "one", "two", "three", "four", "five"]
@@ -163,7 +163,7 @@ WORDS_ADDED = TEMPLATE.replace("{{ message.content }}", "{{ message.content + ''
 
 
 def around(begin: str, end: str) -> str:
-    """A template that changes what is generated: at inference it has no marks, and does not."""
+    """Return a template that changes the generated text, but not without marks, at inference."""
     return UNENDED.replace(GENERATION[0], begin + GENERATION[0]).replace(
         GENERATION[1], GENERATION[1] + end
     )

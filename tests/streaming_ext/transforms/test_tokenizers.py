@@ -1,4 +1,4 @@
-"""`tokenize`: the ids of the given tokenizer, whatever engine finds them."""
+"""`tokenize` gives the ids of the given tokenizer with any engine."""
 
 import pickle
 import threading
@@ -27,7 +27,7 @@ TEXTS = [
 
 
 def tokens(dataset: Chain) -> list[list[int]]:
-    """All in one stream, through arrays alone."""
+    """Return all tokens in one stream, through arrays alone."""
     return [sample["input_ids"] for sample in samples_of(dataset.chunk(1))]
 
 
@@ -54,7 +54,7 @@ def test_own(vocabulary, settings) -> None:
 
 
 def test_an_engine_is_made_while_samples_are_waited_for(vocabulary, monkeypatch) -> None:
-    """Two of them, since nobody knows which thread has the first texts."""
+    """Two engines are made, since nobody knows which thread has the first texts."""
     engines = threading.Semaphore(0)
 
     def choose(*of: Any, **settings: Any) -> Engine:
@@ -63,7 +63,7 @@ def test_an_engine_is_made_while_samples_are_waited_for(vocabulary, monkeypatch)
         return made
 
     class Slow:
-        """Has its first sample when all engines exist."""
+        """A source that has its first sample once all engines exist."""
 
         def __iter__(self) -> Iterator[dict[str, str]]:
             assert all(engines.acquire(timeout=30) for _ in range(2))
@@ -75,7 +75,7 @@ def test_an_engine_is_made_while_samples_are_waited_for(vocabulary, monkeypatch)
 
 
 def test_of_transformers(hub_tokenizer) -> None:
-    """Special tokens in a text, and one that is put before each: the same through both engines."""
+    """Both engines agree on special tokens in a text, and on one that is put before each text."""
     assert FastTokenizer.of(hub_tokenizer) is not None
     dataset = Chain.from_sequence([{"text": text} for text in TEXTS]).tokenize(hub_tokenizer)
     expected = [hub_tokenizer(text) for text in TEXTS]

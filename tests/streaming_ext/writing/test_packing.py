@@ -14,7 +14,7 @@ from streaming_ext.format.spec import DatasetSpec
 from streaming_ext.writing.split_writer import Memory, SplitWriter
 from tests.tasks.core.doubles import make_spec
 
-SPEC = make_spec()  # samples of 4 tokens, 3 a shard
+SPEC = make_spec()  # samples of 4 tokens, 3 per shard
 EOT = SPEC.tokenizer.eot_id
 
 
@@ -25,7 +25,7 @@ def pack(
     cuts: Sequence[int] = (),
     memory: Memory | None = None,
 ) -> tuple[SplitPart, list[int]]:
-    """A split of a stream that comes in several arrays, cut at `cuts`, and the ids on the disk."""
+    """Write a split of a stream in arrays cut at `cuts`; return it, and the ids on the disk."""
     with TemporaryDirectory() as folder:
         writer = SplitWriter(Path(folder), 0, spec, memory or Memory())
         for some in np.split(np.array(ids, spec.dtype), sorted(min(at, len(ids)) for at in cuts)):
@@ -70,11 +70,11 @@ def test_memory_grows_with_what_a_large_shard_holds(monkeypatch) -> None:
     spec = make_spec(shard_size=2**20)
     _, ids = pack(range(20_000), spec, cuts=range(0, 20_000, 500), memory=memory)
     assert ids == list(range(20_000))
-    assert len(memory.data) < spec.shard_size  # as much as there was to hold, not a whole shard
+    assert len(memory.data) < spec.shard_size  # as much as the ids need, not a whole shard
 
 
 def test_a_split_of_few_documents_takes_little_memory() -> None:
-    """Of the 64 MiB that a shard may need, what was never written to."""
+    """A shard may need 64 MiB, but memory that was never written to takes no room."""
     before, memory = resident_bytes(), Memory()
     pack(range(100), make_spec(shard_size=2**26), memory=memory)
     assert len(memory.data) > 0.9 * 2**26

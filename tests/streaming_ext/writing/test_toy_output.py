@@ -24,7 +24,7 @@ LENGTH = 64
 
 
 class FlatFormat(MdsFormat):
-    """One file a part and split: nothing but ids, end to end."""
+    """One file per part and split, with nothing but ids, end to end."""
 
     samples_per_shard = 2**40
 
@@ -52,7 +52,7 @@ class FlatFormat(MdsFormat):
 
 
 class FlatConfig(ShardConfig):
-    """As the option would have it."""
+    """The configuration that an option for this format would give."""
 
     def spec(self, tokenizer: TokenizerIdentity) -> DatasetSpec:
         return super().spec(tokenizer).model_copy(update={"output_format": "flat"})
@@ -106,7 +106,7 @@ def test_the_usual_output_stands_in_no_file(tmp_path, rank_path) -> None:
     assert b"output_format" not in (root / "parts/00000.json").read_bytes()
 
 
-OWN = {  # what may know MDS: its files, and the lists that name it
+OWN = {  # files that may name MDS: its own, and the lists that name it
     "streaming_ext/format/mds.py",
     "streaming_ext/format/mds_foreign.py",
     "streaming_ext/format/mds_index.py",

@@ -45,7 +45,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> dict[str,
 
 
 def rows_in_tars(split: Path) -> list[list[int]]:
-    """As readers of WebDataset find them: tars in order, each member a sample."""
+    """Return rows as WebDataset readers find them: tars in order, each member a sample."""
     found, keys = [], []
     for file in sorted(split.rglob("*.tar")):
         with tarfile.open(file) as tar:
@@ -60,7 +60,7 @@ def rows_in_tars(split: Path) -> list[list[int]]:
 
 
 def test_no_two_tars_have_one_name(both, tmp_path, rank_path) -> None:
-    """Caches of `webdataset` and `wids` know a tar by it: they would give one for the other."""
+    """Caches of `webdataset` and `wids` know a tar by its name, and would mix up two of them."""
     texts = [text[:500] for text in make_documents(20, seed=4)]
     other = build_dataset(
         tmp_path,
@@ -155,7 +155,7 @@ def test_damage_is_found(both) -> None:
 
 
 def test_exports_and_imports_of_it(both, rank_path, tmp_path) -> None:
-    """What is made of tars is what is made of MDS shards; an import may make tars too."""
+    """Exports of tars equal those of MDS shards; an import may make tars too."""
     files = [content(exported(both[name], tmp_path / name, "olmo")) for name in both]
     one, other = ({k: v for k, v in each.items() if k.endswith(".npy")} for each in files)
     assert one == other

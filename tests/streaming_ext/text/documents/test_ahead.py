@@ -1,4 +1,4 @@
-"""What is read ahead is what is read, errors in their place, and nothing goes on behind the end."""
+"""Reading ahead gives the same bytes as reading, and its thread ends with the stream."""
 
 import threading
 import tracemalloc

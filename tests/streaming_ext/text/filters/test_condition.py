@@ -1,4 +1,4 @@
-"""Conditions are what Python would say of each row, and nothing else is let through."""
+"""A condition has the value that Python gives for each row; anything else is refused."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def kept(text: str, table: pa.Table = TABLE) -> list[bool | None]:
 def test_rows_stay_as_python_says(text: str) -> None:
     assert kept(text) == [eval(text, {}, dict(row)) for row in ROWS]  # noqa: S307
     if text == "stars > 2.5":
-        return  # Arrow refuses to compare so large a whole number with a broken one
+        return  # Arrow refuses to compare so large a whole number with a fraction
     as_expression = TABLE.filter(Condition(text).apply(pc.field)).to_pylist()
     assert as_expression == [row for row in ROWS if eval(text, {}, dict(row))]  # noqa: S307
 

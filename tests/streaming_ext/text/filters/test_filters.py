@@ -46,7 +46,7 @@ DROPPED = {"where": 3, "min_bytes": 1, "max_bytes": 1, "min_characters": 1}
 def read(
     path: Path, options: ReadOptions, batch_bytes: int = 2**20
 ) -> tuple[dict[int, str], Counter[str], int]:
-    """Texts by row, the dropped and the nulls."""
+    """Return the texts by row, the counts of dropped rows by filter, and the number of nulls."""
     found = reading.read(path, options, batch_bytes)
     return dict(found.good), found.dropped, found.nulls
 
@@ -103,7 +103,7 @@ def test_a_whole_number_too_large_for_a_double_is_infinite(tmp_path: Path, digit
 def test_another_type_is_an_error_that_names_the_place(kind: Kind, tmp_path: Path) -> None:
     path = tmp_path / f"other{kind.suffix}"
     kind.write_rows(path, ROWS)
-    cells = format_of(path.name).name in {"csv", "tsv"}  # which are texts
+    cells = format_of(path.name).name in {"csv", "tsv"}  # their cells are texts
     asked = "meta.text > 5" if cells else "meta.n == 'three'"
     options = ReadOptions(
         columns=("title" if cells else "meta.text",), filters=Filters(where=asked)

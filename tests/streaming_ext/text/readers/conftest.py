@@ -1,4 +1,4 @@
-"""How the files of these tests are read."""
+"""Small files of these tests are read as large ones."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from streaming_ext.text.readers import json_files
 
 @pytest.fixture(autouse=True)
 def small_blocks_as_large_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files take Arrow's parser too; that both ways agree has a test of its own."""
+    """Let small files take Arrow's parser too; a separate test compares both ways."""
     monkeypatch.setattr(json_files, "_SMALL", 0)

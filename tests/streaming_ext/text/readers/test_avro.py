@@ -1,4 +1,4 @@
-"""Avro as it may come: nothing in it ends elsewhere than in an error."""
+"""Avro files of any kind: what cannot be read ends in an error."""
 
 import io
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""CBOR as it may come: items are found without trust, what is bad inside one costs no other."""
+"""CBOR of any kind: sizes in it are not trusted, and a bad item does not affect the others."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ A, B = cbor2.dumps({"text": "a", "n": [1, {"x": None}]}), cbor2.dumps({"text": "
         (b"\xd9\xd9\xf7" + A + B, [(0, "a"), (1, "b")]),
         (b"\x80", []),
         (b"\xbf\x64text\x7f\x61a\x62bc\xff\xff" + B, [(0, "abc"), (1, "b")]),
-        (b"\xa2\x64text\x61a\x62at\xc0\x63bad" + B, [(0, "a"), (1, "b")]),  # a date that is none
+        (b"\xa2\x64text\x61a\x62at\xc0\x63bad" + B, [(0, "a"), (1, "b")]),  # an invalid date
         (b"\xa2\x64text\x61a\x01\xfb" + bytes(8) + B, [(0, "a"), (1, "b")]),
     ],
 )

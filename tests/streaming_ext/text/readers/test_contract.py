@@ -1,4 +1,4 @@
-"""What every source format keeps: the same documents, whatever the file is written as."""
+"""The contract of every source format: the same documents from any kind of file."""
 
 import contextlib
 import io
@@ -47,7 +47,7 @@ class Kind:
 
     suffix: str
     write_rows: Callable[[Path, Sequence[Row]], object]
-    says: str  # of a file cut in the middle
+    says: str  # the error of a file cut in the middle
 
     def write(self, path: Path, documents: Sequence[str | None]) -> None:
         self.write_rows(path, [{"id": row, "text": text} for row, text in enumerate(documents)])
@@ -135,7 +135,7 @@ def avro(codec: str) -> Callable[[Sequence[Row]], bytes]:
 
 
 def cells(delimiter: str, newline: str = "\n") -> Callable[[Sequence[Row]], bytes]:
-    """Rows with a column for each field, one for each of those of `meta`; None is an empty cell."""
+    """Write rows with a column per field, also per field of `meta`; None is an empty cell."""
 
     def cell(value: object) -> str:
         return "" if value is None else '"{}"'.format(str(value).replace('"', '""'))
@@ -182,7 +182,7 @@ KINDS = [
     Kind(".tsv.zst", bytes_as(cells("\t"), "zstd"), "damaged or cut short"),
 ]
 ALL = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.suffix)
-# Without those that are packed: what is packed does not depend on how.
+# Without compressed files: the compression does not affect how a format is read.
 PLAIN = [kind for kind in KINDS if not kind.suffix.endswith(tuple(CODECS))]
 PACKED = next(kind for kind in KINDS if kind.suffix == ".jsonl.gz")
 EACH_FORMAT = pytest.mark.parametrize("kind", PLAIN, ids=lambda kind: kind.suffix)
@@ -197,7 +197,7 @@ def read(
 
 
 def sampled(file: SourceFileBytes, options: ReadOptions, batch_bytes: int = 100) -> list[str]:
-    """The texts of a file where it is stored, block by block."""
+    """Return the texts of a file, read block by block from where it is stored."""
     format_, found = format_of(file.name), []
     for block in format_.blocks(file, options):
         last = 0.0
@@ -236,7 +236,7 @@ def test_large_texts_among_small_ones(kind: Kind, tmp_path: Path) -> None:
 
 
 class CountedBytes:
-    """A file, and how much was read of it."""
+    """A file, and the number of bytes that were read of it."""
 
     def __init__(self, path: Path) -> None:
         self._file, self.taken = looked_at(path), 0
@@ -306,7 +306,7 @@ def test_a_column_that_a_file_lacks_is_null(kind: Kind, tmp_path: Path) -> None:
         assert len(reading.read(lacks, options).good) == texts
         assert look(lacks, has, options=options) == ()
     assert look(has, lacks, options=kept) == look(lacks, has, options=kept) == ()
-    if ".avro" in kind.suffix:  # whose schema has all columns here
+    if ".avro" in kind.suffix:  # its schema has all columns here
         return
     with pytest.raises(UsageError, match=r"(?m)has no column 'title'; .*\.$") as refused:
         look(lacks, options=kept)
@@ -410,7 +410,7 @@ def test_a_cut_at_any_byte_is_noticed(
     path = tmp_path / f"other{kind.suffix}"
     kind.write(path, ["one", None, "two" * 9] * 2)
     whole, documents = path.read_bytes(), read(path)
-    for length in range(1, len(whole), len(whole) // 300 + 1):  # an empty file may hold none
+    for length in range(1, len(whole), len(whole) // 300 + 1):  # an empty file may have no document
         path.write_bytes(whole[:length])
         try:
             found = read(path)

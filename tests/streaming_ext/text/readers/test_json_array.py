@@ -1,4 +1,4 @@
-"""An array of JSON as one file: read in chunks of any size, and what is bad in it is named."""
+"""A JSON array as one file: it is read in chunks of any size, and errors name what is bad."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""JSON Lines as people write them: what is unusual is read one by one, what is bad is named."""
+"""JSON Lines as people write them: unusual lines are read one by one, and bad ones are named."""
 
 import json
 from dataclasses import replace
@@ -145,7 +145,7 @@ def test_at_once_is_as_one_by_one(
     options = replace(options, on_bad_document="skip" if skips else "fail")
 
     def outcome() -> str:
-        """As a text: a number that is none differs from itself."""
+        """Return the result as a text: NaN differs from itself."""
         found = []
         try:
             for batch in JsonLinesFormat().read(path, options, batch_bytes=batch_bytes):

@@ -1,4 +1,4 @@
-"""Parquet files come out as they stand, whatever their row groups; damage is named by its row."""
+"""Parquet rows are read as written, with row groups of any size; damage is named by its row."""
 
 import base64
 import random
@@ -92,7 +92,7 @@ def test_only_the_column_of_texts_is_needed(tmp_path: Path) -> None:
 
 
 class TestDamage:
-    """Every damage is a SourceError that names the file; inside the data also the row."""
+    """Damage is a SourceError that names the file, and within the data also the row."""
 
     TEXTS: Sequence[str] = [
         " ".join(random.Random(row).choices("abcdefghijkl", k=300)) for row in range(60)
@@ -154,7 +154,7 @@ class TestDamage:
 
 
 class Kms(encryption.KmsClient):  # type: ignore[misc]
-    """Keys that are no secret."""
+    """A key service without secrets."""
 
     def wrap_key(self, key: bytes, _: str) -> bytes:
         return base64.b64encode(key)
@@ -164,7 +164,7 @@ class Kms(encryption.KmsClient):  # type: ignore[misc]
 
 
 def write_encrypted(path: Path, column: str, *, plain_footer: bool = True) -> None:
-    """A file of 20 documents, one of whose columns is encrypted."""
+    """Write a file of 20 documents with one encrypted column."""
     keys = encryption.EncryptionConfiguration(
         footer_key="footer", column_keys={"own": [column]}, plaintext_footer=plain_footer
     )
@@ -179,7 +179,7 @@ def write_encrypted(path: Path, column: str, *, plain_footer: bool = True) -> No
 @pytest.mark.parametrize("column", ["text", "year"])
 @pytest.mark.parametrize("plain_footer", [True, False])
 def test_an_encrypted_file_is_refused(tmp_path: Path, column: str, plain_footer: bool) -> None:
-    """Before Arrow is asked where a column lies, which would end the process."""
+    """It is refused before Arrow looks up a column in it, which would end the process."""
     path = tmp_path / "x.parquet"
     write_encrypted(path, column, plain_footer=plain_footer)
     reads, file = ParquetFormat(), looked_at(path)

@@ -1,4 +1,4 @@
-"""Parquet files made to fill memory or disk: bounded, and one clear error that names the file."""
+"""Parquet files made to fill memory or disk: use is bounded, and a clear error names the file."""
 
 import os
 import re
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux boun
 
 
 def repeated(path: Path, texts: list[str], numbers: Sequence[int | None]) -> Path:
-    """A file in which many rows stand for texts that are stored once."""
+    """Write a file in which many rows refer to texts that are stored once."""
     column = pa.DictionaryArray.from_arrays(pa.array(numbers, pa.int32()), pa.array(texts))
     pq.write_table(
         pa.table({"text": column}),
@@ -42,7 +42,7 @@ def repeated(path: Path, texts: list[str], numbers: Sequence[int | None]) -> Pat
 
 
 def one_text(path: Path, size: int) -> Path:
-    """A file of one text, which packs to nothing."""
+    """Write a file of one text that compresses to almost nothing."""
     column = pa.array([b"x " * (size // 2)], pa.binary()).view(pa.string())
     pq.write_table(
         pa.table({"text": column}), path, compression="zstd", use_dictionary=False, **LAYOUT
@@ -51,7 +51,7 @@ def one_text(path: Path, size: int) -> Path:
 
 
 def lying(path: Path) -> Path:
-    """A file whose footer promises a million rows where there are fifty thousand."""
+    """Write a file whose footer promises a million rows instead of fifty thousand."""
     pq.write_table(pa.table({"text": ["a b"] * 50_000}), path, **LAYOUT)
     data = path.read_bytes()
     true, false = b"\x16\xa0\x8d\x06", b"\x16\x80\x9b\x7f"
@@ -68,7 +68,7 @@ Run = Callable[[Path], object]
 def worker(
     tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[WorkerPool, Run]]:
-    """A pool of one worker that has started, and what tokenizes a file in it."""
+    """A started pool of one worker, and a function that tokenizes a file in it."""
     saved, scratch = (tmp_path_factory.mktemp(name) for name in ("saved", "scratch"))
     tokenizer.save(saved)
     config = ShardConfig(sources=("x",), output="y", tokenizer="z")
@@ -94,7 +94,7 @@ def worker(
 
 
 def peak(pool: WorkerPool) -> int:
-    """The most that the worker has held so far, in bytes."""
+    """Return the most memory that the worker has held so far, in bytes."""
     (pid,) = pool.pids
     status = Path(f"/proc/{pid}/status").read_text()
     match = re.search(r"VmHWM:\s+(\d+) kB", status)
@@ -103,7 +103,7 @@ def peak(pool: WorkerPool) -> int:
 
 
 def read_in_a_process(file: Path, limit: str, body: str) -> "subprocess.CompletedProcess[str]":
-    """What a process with little memory prints that reads a file batch by batch."""
+    """Read a file batch by batch in a process with little memory; return the ended process."""
     code = f"""
 from pathlib import Path
 from streaming_ext.format.spec import ReadOptions
@@ -145,11 +145,11 @@ def test_is_refused_and_the_worker_lives(
     with pytest.raises(SourceError, match=f"^{file}: .*{said}"):
         run(file)
     assert pool.pids == pids != []
-    assert peak(pool) < LIMIT + 2**29  # with what it starts with
+    assert peak(pool) < LIMIT + 2**29  # plus what it starts with
 
 
 def test_one_text_for_many_rows_is_refused(tmp_path: Path) -> None:
-    """Not by a worker: the tokens of a thousand million bytes take minutes."""
+    """No worker reads it: the tokens of a thousand million bytes would take minutes."""
     file = repeated(tmp_path / "x.parquet", ["a b" * 300_000], np.zeros(300_000, np.int32))
     assert file.stat().st_size < 5000
     ended = read_in_a_process(file, str(LIMIT), "assert batch.texts.nbytes < 2**25")
@@ -157,7 +157,7 @@ def test_one_text_for_many_rows_is_refused(tmp_path: Path) -> None:
 
 
 def test_repeated_texts_are_read_where_memory_is_short(tmp_path: Path) -> None:
-    """Real repetition is no attack: 630 MB of text stored once, where 400 MB may be held."""
+    """Real repetition is no attack: 630 MB of repeated text are read within 400 MB of memory."""
     numbers = [None if row % 7 == 0 else row % 2 for row in range(30_000)]
     texts = ["first " * 3000, "other " * 4000]
     file = repeated(tmp_path / "x.parquet", texts, numbers)

@@ -1,4 +1,4 @@
-"""Plain text: a file is a document, whatever stands in it."""
+"""Plain text: a file is one document, whatever it holds."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A file cut anywhere holds the documents of the whole one; a span needs its own bytes only."""
+"""The spans of a file cut anywhere hold all its documents; each needs only its own bytes."""
 
 import json
 import random
@@ -29,14 +29,14 @@ ALL = pytest.mark.parametrize(
 
 
 def texts_of(path: Path, span: Span | None = None, batch_bytes: int = 2**20) -> list[str | None]:
-    """Row by row the texts of a span, null for no text."""
+    """Return the texts of a span row by row, None for no text."""
     found = read(path, TEXT, batch_bytes, span)
     texts = dict(found.good)
     return [texts.get(row) for row in range(found.rows)]
 
 
 def texts_of_spans(path: Path, cuts: Iterable[int], batch_bytes: int) -> list[list[str | None]]:
-    """What each span between the cuts holds, when its own bytes alone are there, as on scratch."""
+    """Return the texts of each span between the cuts, read from its bytes alone, as on scratch."""
     file, whole, found = looked_at(path), path.read_bytes(), []
     sparse = path.parent / "sparse" / path.name
     sparse.parent.mkdir(exist_ok=True)
@@ -84,7 +84,7 @@ def test_lines_cut_anywhere(
     at = [round(cut * len(data)) for cut in cuts]
     found = texts_of_spans(tmp_path / "x.jsonl", at, batch_bytes)
     assert [text for texts in found for text in texts] == texts_of(tmp_path / "x.jsonl")
-    # Each line is in the span that its first byte is in.
+    # Each line is in the span that holds its first byte.
     firsts = [0, *(match.end() for match in re.finditer(b"\n", data))]
     spans = pairwise(sorted({0, len(data), *at}))
     assert [len(texts) for texts in found] == [

@@ -106,7 +106,7 @@ KINDS = (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("suffix", [".tar", ".tar.gz"])
 def test_a_tar_is_whole_if_a_block_of_zeros_ends_it(kind: int, suffix: str, tmp_path: Path) -> None:
-    """Of one that was cut before, wherever, nothing tells what is missing."""
+    """Nothing shows what is missing if a tar is cut before that."""
     path = tmp_path / f"x{suffix}"
     name = "n" * (90 if kind == tarfile.USTAR_FORMAT else 200)
     whole = tar([("0.txt", b"a" * 600), ("1.jpg", b"b"), (f"{name}.txt", b"c" * 512)], kind)
@@ -124,7 +124,7 @@ def test_a_tar_is_whole_if_a_block_of_zeros_ends_it(kind: int, suffix: str, tmp_
 
 
 def test_sparse_files_are_refused_and_fields_of_all_members_are_known(tmp_path: Path) -> None:
-    """As GNU tar writes them."""
+    """GNU tar writes the tars."""
     with (tmp_path / "1.txt").open("wb") as file:
         for number in range(60):
             file.seek(number * 2**16)

@@ -1,4 +1,4 @@
-"""Where sources lie: a store of each kind, a web server and the Hub, with the same files."""
+"""Locations of sources: a store of each kind, a web server and the Hub, with the same files."""
 
 import functools
 import http.server
@@ -20,12 +20,12 @@ FILES = {"a/x.parquet": b"x" * 100, "a/y.parquet": bytes(range(256)) * 4, "b/x.p
 
 @dataclass(frozen=True)
 class Location:
-    """Where files lie, filled with `FILES`.
+    """A location of files, filled with `FILES`.
 
     Attributes:
-        url: of the folder; a file's path follows it.
-        put: another content under a name.
-        pinned: whether what was listed stays to be read after that.
+        url: the URL of the folder; a file's path follows it.
+        put: the function that stores content under a path.
+        pinned: True if what was listed can still be read after another `put`.
     """
 
     url: str
@@ -33,7 +33,7 @@ class Location:
     pinned: bool = False
 
     def named(self, *paths: str) -> list[str]:
-        """URLs."""
+        """Return the URLs of paths."""
         return [f"{self.url}/{path}" for path in paths]
 
 
@@ -62,10 +62,10 @@ def _az(request: pytest.FixtureRequest, *_: object) -> Iterator[Location]:
 
 
 class _Files(http.server.SimpleHTTPRequestHandler):
-    """A plain web server, which knows no ranges."""
+    """A plain web server, without ranges."""
 
     def log_message(self, *_: object) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Location]:
@@ -74,7 +74,7 @@ def _https(_: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
     def put(path: str, data: bytes) -> None:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(data)
-        if data not in FILES.values():  # it tells times in seconds
+        if data not in FILES.values():  # the server reports times in seconds
             os.utime(root / path, (1, 1))
 
     handler = functools.partial(_Files, directory=str(root))
@@ -111,7 +111,7 @@ _LOCATIONS = {
 
 @contextmanager
 def locate(kind: str, request: pytest.FixtureRequest) -> Iterator[Location]:
-    """A location of one kind, for the length of the block."""
+    """Yield a location of one kind, for the length of the block."""
     tmp_path, monkeypatch = map(request.getfixturevalue, ("tmp_path", "monkeypatch"))
     with _LOCATIONS[kind](request, tmp_path, monkeypatch) as found:
         for path, data in FILES.items():

@@ -1,4 +1,4 @@
-"""What every kind of source does: lists what pins files, and reads what was listed or nothing."""
+"""The contract of every source: a listing pins files, and only what was listed is read."""
 
 import re
 from pathlib import Path
@@ -106,11 +106,11 @@ def test_removed_since_it_was_listed(location: Location, tmp_path: Path) -> None
     )
     with pytest.raises(SourceError, match=r"z\.parquet") as caught:
         fetch(gone, tmp_path / "one")
-    assert not caught.value.fatal  # the other files are not
+    assert not caught.value.fatal  # the other files can still be read
 
 
 def test_every_format(location: Location, tmp_path: Path) -> None:
-    """Listed, looked into, sampled in location, fetched, and read alike."""
+    """Each is listed, looked into, sampled where it is stored, fetched, and read the same way."""
     files, options = {}, ReadOptions()
     for kind in (*PLAIN, PACKED):
         kind.write(tmp_path / "x", DOCUMENTS)

@@ -1,4 +1,4 @@
-"""Spans of remote files: their own bytes come, once, and the documents are those of the file."""
+"""Spans of remote files fetch their own bytes once, and hold the documents of the file."""
 
 import json
 from itertools import pairwise
@@ -24,7 +24,7 @@ TEXTS = [f"{row} " * (row % 700) for row in range(2000)]
 def remote(
     request: pytest.FixtureRequest, bucket: str, s3: SwiftServer, tmp_path: Path
 ) -> SourceFile:
-    """A file of `TEXTS` in a store, with another column as large."""
+    """A file of `TEXTS` in a store, with another column of the same size."""
     path = tmp_path / f"x{request.param}"
     table = pa.table({"text": TEXTS, "other": [text[::-1] for text in TEXTS]})
     if request.param == ".parquet":
@@ -60,7 +60,7 @@ def test_a_span_fetches_its_own_bytes(
         remove_fetched(path)
     assert texts == TEXTS
     fraction = 0.5 if remote.url.endswith(".parquet") else 1.0  # the text's column alone
-    footers = 4 * (2 * 2**17 + 2**16) if fraction < 1 else 4 * 2**18  # long texts are in them
+    footers = 4 * (2 * 2**17 + 2**16) if fraction < 1 else 4 * 2**18  # footers hold long texts
     assert sum(came) < remote.size * fraction * 1.1 + footers
     assert list((tmp_path / "scratch").iterdir()) == []
 

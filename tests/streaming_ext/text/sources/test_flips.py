@@ -1,4 +1,4 @@
-"""A byte that changed on the way is noticed wherever a store offers something to compare with."""
+"""A byte that changed on the way is noticed if the store offers a hash to compare with."""
 
 import base64
 import hashlib
@@ -137,7 +137,7 @@ SAID = {
     ("name", "text"), [*SAID.items(), ("x-amz-checksum-sha256", f"{SHA256}-3")]
 )
 def test_over_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str) -> None:
-    """Most servers tell nothing; stores and some others do."""
+    """Most servers send no hash; stores and some others do."""
     store = Store("e", {name: text}, flips=1, is_web=True)
     path, _ = store.fetched(tmp_path, monkeypatch)
     assert came_unchecked(path) == (name not in SAID)

@@ -1,4 +1,4 @@
-"""Readers that were used before a fork, by four processes at once: each gets its own bytes."""
+"""Readers used before a fork, then by four processes at once: each gets its own bytes."""
 
 import json
 import multiprocessing
@@ -20,12 +20,12 @@ from tests.streaming_ext.text.sources.conftest import locate
 
 SIZE = 4 * 2**20
 READERS = 4
-READS = 63  # of each reader: over the four kinds of sources more than a thousand
+READS = 63  # per reader: more than a thousand over the four kinds of sources
 DATA = random.Random(26).randbytes(SIZE)
 
 
 def answer_ranges(method: str, _: str, headers: Mapping[str, str]) -> Answer:
-    """As a web server that knows ranges."""
+    """Answer like a web server with ranges."""
     sent = {"ETag": '"e"', "Accept-Ranges": "bytes"}
     if method == "HEAD":
         return Answer(200, DATA, sent)
@@ -53,12 +53,12 @@ _inherited: list[Any] = []
 
 
 def inherit(*given: Any) -> None:
-    """Keep what the parent process has used already."""
+    """Keep objects that the parent process has used already."""
     _inherited[:] = given
 
 
 def read_many(seed: int) -> int:
-    """How many reads gave wrong bytes; each begins when the other readers' do."""
+    """Return the number of reads with wrong bytes; all readers start each read together."""
     file, together = _inherited
     rng, wrong = random.Random(seed), 0
     for _ in range(READS):

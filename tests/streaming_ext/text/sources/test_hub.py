@@ -1,4 +1,4 @@
-"""Listing and fetching from a Hub: pinned, resumed, checked, and each refusal told apart."""
+"""Listing and fetching from a Hub: pinned, resumed and checked, with an error per refusal."""
 
 import random
 import re
@@ -67,7 +67,7 @@ def server() -> Iterator[Hub]:
 
 @pytest.fixture
 def hub(server: Hub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Hub:
-    """The server with one public dataset, and an environment in which it is the Hub."""
+    """The server as the Hub, with one public dataset."""
     server.reset()
     server.datasets = {"org/text": Dataset()}
     server.datasets["org/text"].commit(FILES)
@@ -85,7 +85,7 @@ def commit(hub: Hub) -> str:
 
 
 def paths(sources: list[SourceFile], hub: Hub) -> list[str]:
-    """Paths in the repository; all are pinned."""
+    """Return paths in the repository; all must be pinned."""
     prefix = f"hf://datasets/org/text@{commit(hub)}/"
     assert all(source.url.startswith(prefix) for source in sources)
     return [source.url.removeprefix(prefix) for source in sources]
@@ -153,7 +153,7 @@ class TestListing:
     @pytest.mark.parametrize(
         ("card", "config", "expected"),
         [
-            # As FineWeb has them: folders that are named like it.
+            # Like FineWeb: a folder has the name of the configuration.
             (None, "sample-10BT", TEN),
             (None, None, DATA),
             (None, "default", DATA),
@@ -171,7 +171,7 @@ class TestListing:
     def test_a_typo_is_refused_with_the_existing_configurations(
         self, hub: Hub, config: str
     ) -> None:
-        """Whether the name leads to a folder that is not there, or nowhere."""
+        """The name may lead to a missing folder, or to nothing."""
         hub.datasets["org/text"].card = CARD
         names = "its README names two, one. Pass --hub-config, or name the files: hf://datasets"
         with pytest.raises(UsageError, match=f"no files of configuration '{config}'; {names}"):
@@ -264,7 +264,7 @@ def test_a_hub_that_is_busy_for_ever(hub: Hub) -> None:
 
 
 def test_errors_are_one_line_with_the_host(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the Hub's answers and of a Hub that is not there, without numbers, URLs and advice."""
+    """Answers of the Hub, and a Hub that is down, give no request numbers, URLs or advice."""
     with pytest.raises(StorageError) as refused:
         list_sources(["hf://datasets/org/none/x"])
     said = f"Cannot look at the dataset org/none at main on the Hub, {hub.url}: 401 Client Error."
@@ -312,13 +312,13 @@ class TestFetch:
             fetch(source, tmp_path)
         assert not list(tmp_path.glob("*.parquet*"))
         hub.flip = False
-        fetch(source, tmp_path)  # nothing of the damaged one is taken up again
+        fetch(source, tmp_path)  # no byte of the damaged file is reused
 
     @pytest.mark.parametrize("checksums", [True, False])
     def test_only_a_column(
         self, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, checksums: bool
     ) -> None:
-        """The Hub's hash is of the whole file; the pages' are compared when they are read."""
+        """The Hub's hash covers the whole file; hashes of pages are compared when they are read."""
         monkeypatch.setattr(fetch_module, "SMALLEST_FILE", 1000)
         monkeypatch.setattr(fetch_module, "_MERGE_BYTES", 100)
         rng, file = random.Random(1), tmp_path / "x"
@@ -330,7 +330,7 @@ class TestFetch:
         hub.datasets["org/text"].commit({"data/x.parquet": file.read_bytes()})
         (source,) = list_sources(["org/text"])
         part, options, checked = Part.whole(0, source), ReadOptions(), tmp_path / "checked"
-        for folder, hub.flip in (("s", False), ("flipped", True)):  # a byte of the text
+        for folder, hub.flip in (("s", False), ("flipped", True)):  # flips a byte of the text
             path, fetched = fetch(source, tmp_path / folder, options=options)
             assert fetched < source.size / 3
             assert identify(source, path).content == NOT_CHECKED
@@ -385,7 +385,7 @@ class TestFetch:
         assert (path, fetched) == (link, 0)
         assert not hub.requests
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        assert fetch(source, tmp_path / "s") == (link, 0)  # why fetch it again
+        assert fetch(source, tmp_path / "s") == (link, 0)  # it is not fetched again
         link.unlink()
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
         with pytest.raises(StorageError, match="not in the Hub's local cache"):

@@ -1,4 +1,4 @@
-"""Which files a pattern stands for: each once, sorted, or a clear word on why there is none."""
+"""The files that a pattern matches: each once, sorted, or a clear reason why there is none."""
 
 import os
 import re
@@ -39,7 +39,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> list[str]:
-    """Paths below `tree`, in the order they are listed in."""
+    """Return the listed paths below `tree`, in order."""
     listed = list_sources([f"{tree}/{pattern}" for pattern in patterns], max_files=max_files)
     return [str(Path(source.url).relative_to(tree)) for source in listed]
 
@@ -48,7 +48,7 @@ def found(tree: Path, patterns: Sequence[str], max_files: int | None = None) -> 
     ("patterns", "expected"),
     [
         (["a.parquet"], ["a.parquet"]),
-        (["notes.txt"], ["notes.txt"]),  # who names a file means it
+        (["notes.txt"], ["notes.txt"]),  # a file that is named is a source
         (
             ["."],
             [
@@ -106,7 +106,7 @@ def test_relative_home_and_file_urls(tree: Path, monkeypatch: pytest.MonkeyPatch
     assert len(list_sources([f"file://{tree}/202?"])) == 3
     (tree / "[x]").mkdir()
     (tree / "b.parquet").rename(tree / "[x]/b.parquet")
-    monkeypatch.chdir(tree / "[x]")  # which is no pattern
+    monkeypatch.chdir(tree / "[x]")  # the name of this folder is no pattern
     (source,) = list_sources(["*.parquet"])
     assert source.url == str(tree / "[x]/b.parquet")
 
@@ -179,7 +179,7 @@ def test_a_name_that_says_no_format(tmp_path: Path) -> None:
 
 
 def test_what_must_be_named_in_a_folder_is_named(tmp_path: Path) -> None:
-    """Also what lies beside the Arrow files of a saved dataset."""
+    """The same holds for files beside the Arrow files of a saved dataset."""
     for name in ("a.json", "deep/b.json.gz", "c.txt", ".hidden.txt", "d.py", "cache-1f.arrow"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
@@ -244,7 +244,7 @@ class TestOddFiles:
             "a.parquet",
             "b.parquet",
         ]
-        assert found(tree, ["2025"]) == ["2025/x.parquet"]  # who names it means it
+        assert found(tree, ["2025"]) == ["2025/x.parquet"]  # a folder that is named is read
         assert found(tree, ["2025/*.parquet"]) == ["2025/x.parquet"]
         without = ["2024/deep/er/y.parquet", "2024/x.parquet", "a.parquet", "b.parquet"]
         assert found(tree, ["**/*.parquet"]) == without
@@ -275,7 +275,7 @@ class TestOddFiles:
             both = rf"{first}.*\.parquet is the same file as .*data/1\.parquet"
             with pytest.raises(UsageError, match=both):
                 list_sources([str(tmp_path / name) for name in names])
-        # A hard link is a file like any other: file systems without copies make them.
+        # A hard link is a file like any other; some file systems make them instead of copies.
         (tmp_path / "data/2.parquet").hardlink_to(tmp_path / "data/1.parquet")
         assert len(list_sources([str(tmp_path / "data")])) == 2
         (tmp_path / "data/2.parquet").unlink()
@@ -295,7 +295,7 @@ class TestOddFiles:
     def test_impossible_names(
         self, tree: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
     ) -> None:
-        monkeypatch.chdir(tree)  # which an empty one is not
+        monkeypatch.chdir(tree)  # an empty pattern does not mean this folder
         with pytest.raises(UsageError):
             list_sources([pattern])
 

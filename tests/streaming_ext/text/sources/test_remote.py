@@ -1,4 +1,4 @@
-"""Sources behind URLs: what is no URL, no server or an unusable proxy is said in one line."""
+"""Sources behind URLs: a wrong URL, server or proxy gives an error of one line."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ from tests.servers.storage.swift import SwiftServer, aws_environment, s3_client
 
 
 def test_many_are_looked_at_at_once() -> None:
-    """The server answers the others when it is requested several of them."""
+    """Except for the first file, the server answers only when four requests wait."""
     several = threading.Barrier(4)
 
     def answer(_: str, path: str, headers: Mapping[str, str]) -> Answer:
@@ -100,7 +100,7 @@ def test_a_missing_bucket_and_a_missing_server(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.fixture
 def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
-    """None yet; the Hub lies elsewhere."""
+    """An environment without proxies, with the Hub at another host."""
     # Since 1.0 the library keeps a client, which knows the proxies of its first request.
     close: Callable[[], None] = getattr(huggingface_hub, "close_session", lambda: None)
     close()
@@ -125,10 +125,10 @@ def test_a_proxy_that_cannot_be_used(proxies: pytest.MonkeyPatch, proxy: str) ->
     "url", ["http://store.example/x", "https://store.example/x", "hf://datasets/a/b/x", "s3://b/x"]
 )
 def test_a_proxy_that_does_not_answer(proxies: pytest.MonkeyPatch, url: str) -> None:
-    """One line, without a password."""
+    """The error is one line, without the password."""
     for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"):
         proxies.setenv(name, "http://user:planted@127.0.0.1:9")
-    proxies.setenv("SHARDMILL_STORAGE_TIMEOUT", "0.5")  # pauses go with it
+    proxies.setenv("SHARDMILL_STORAGE_TIMEOUT", "0.5")  # shortens the pauses too
     for name, value in aws_environment("http://store.example").items():
         proxies.setenv(name, value)
     with pytest.raises(TransientStorageError, match=r"^[^\n]*(?i:proxy|connect)[^\n]*$") as raised:

@@ -1,4 +1,4 @@
-"""Documents of token sets: cut by end-of-text ids and by formats, over spans and files."""
+"""Documents of token sets, cut by end-of-text ids and by formats, over spans and files."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -29,7 +29,7 @@ from tests.streaming_ext.text.token_sets.writing import (
 
 
 def by_hand(ids: list[int], starts: list[int]) -> list[tuple[int, list[int]]]:
-    """Position and ids of each document of a stream, one id after another."""
+    """Return position and ids of each document of a stream, one id after another."""
     found: list[tuple[int, list[int]]] = []
     fresh = True
     for position, token in enumerate(ids):
@@ -50,7 +50,7 @@ some_ids = st.lists(st.sampled_from([1, 2, 3, EOT]), min_size=1, max_size=40)
 def test_documents_of_spans_of_files(
     tmp_path_factory: pytest.TempPathFactory, ids: list[int], cut: st.DataObject
 ) -> None:
-    """Each document belongs to the span of the file in which it begins, complete."""
+    """A document belongs, complete, to the span of the file in which it begins."""
     folder = tmp_path_factory.mktemp("set")
     if EOT not in ids:
         ids[0] = EOT
@@ -93,7 +93,7 @@ def test_documents_that_the_format_marks(
 def check_needed(
     path: Path, chosen: ReadOptions, span: tuple[int, int], expected: Documents
 ) -> None:
-    """The identity of a span covers all of its documents: the rest may be anything."""
+    """Check that the ranges a span needs cover all of its documents: other bytes are replaced."""
     data = path.read_bytes()
     file = LocalBytes(path, str(path))
     ranges = format_of(str(path), chosen).needed(file, chosen, span)
@@ -108,7 +108,7 @@ def check_needed(
 
 
 def test_rows_continue_from_shard_to_shard(tmp_path: Path) -> None:
-    """Ids of a document in the next shard decide those of the first one."""
+    """The identity of a shard covers the ids of its last document in later shards."""
 
     def written(*rows: list[int]) -> list[Path]:
         columns = {"tokens": "ndarray:uint16:4"}
@@ -152,7 +152,7 @@ def test_the_identity_of_a_file_covers_its_ids_in_a_neighbour(tmp_path: Path) ->
     assert alone not in {before[0], after[0]}
     assert not {*before} & {*after}
     nothing_continues = versions(2, [9, 5, 9, 6])
-    # And what the first one begins with belongs to that before it.
+    # The ids with which the first file begins belong to the file before it.
     assert versions(0, [9, 7])[0] != nothing_continues[0]
 
 

@@ -34,7 +34,7 @@ def nested_index(make: Callable[[Path], Path]) -> Callable[[Path], Path]:
 
 
 def damaged(make: Callable[[Path], Path], suffix: str, change: slice) -> Callable[[Path], Path]:
-    """Without some bytes of a file of a set."""
+    """Delete some bytes from a file of a set."""
 
     def damage(folder: Path) -> Path:
         path = make(folder)
@@ -48,7 +48,7 @@ def damaged(make: Callable[[Path], Path], suffix: str, change: slice) -> Callabl
 
 
 def changed(make: Callable[[Path], Path], name: str, at: int, by: bytes) -> Callable[[Path], Path]:
-    """With some other bytes in a file of a set."""
+    """Change some bytes in a file of a set."""
 
     def change(folder: Path) -> Path:
         path = make(folder)
@@ -100,7 +100,7 @@ def _saved(path: Path) -> Path:
 def test_what_is_wrong_with_a_file_is_one_error(
     tmp_path: Path, name: TokenSetName, make: Callable[[Path], Path], words: str
 ) -> None:
-    """Found by a look before any work if possible, else by reading."""
+    """A look finds it before any work if possible, otherwise reading does."""
     path = make(tmp_path)
     chosen = options(name)
 
@@ -125,7 +125,7 @@ SETS: dict[TokenSetName, Callable[[Path], Path]] = {
 
 @pytest.mark.parametrize("name", SETS)
 def test_pointers_of_git_lfs_are_named(tmp_path: Path, name: TokenSetName) -> None:
-    """In place of a file, or of one that it is read with."""
+    """The pointer replaces a file, or one that is read with it."""
     path, chosen = SETS[name](tmp_path), options(name)
     assert read(path, chosen)
     for file in sorted(tmp_path.rglob("*.*")):
@@ -139,7 +139,7 @@ def test_pointers_of_git_lfs_are_named(tmp_path: Path, name: TokenSetName) -> No
 
 @pytest.mark.parametrize("given", ["uint16", "int32", "uint32"])
 def test_a_type_that_is_too_small_is_refused(tmp_path: Path, given: str) -> None:
-    """A format that does not say the type would be read as ids with zeros between them."""
+    """A format that does not store the type would be read as ids with zeros between them."""
     path = bare([1, 2, 3, 9] * 40, "<i8")(tmp_path)
     chosen = options("nanogpt", dtype=given)
     with pytest.raises(UsageError, match="Pass --dtype int64"):
@@ -167,7 +167,7 @@ def test_a_damaged_shard_is_named_that_decides_the_length_of_rows(
     assert read(shard, options("mds", dtype="uint16")) == [[1, 2, 3]]
     shard.write_bytes(shard.read_bytes()[:-2])
     index = tmp_path / "mds/index.json"
-    index.write_text(index.read_text() + "\n")  # read anew
+    index.write_text(index.read_text() + "\n")  # makes the reader load it again
     with pytest.raises(UsageError, match=rf"mds/index\.json: {shard.name}: damaged {codec} data"):
         read(shard, options("mds", dtype="uint16"))
 

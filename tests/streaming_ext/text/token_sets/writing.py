@@ -1,4 +1,4 @@
-"""Small files of token sets, written by hand from their formats, and how tests read them."""
+"""Small files of token sets, written by hand from their formats, and a reader for tests."""
 
 import json
 from collections.abc import Callable
@@ -23,7 +23,7 @@ def options(name: TokenSetName, **more: Any) -> ReadOptions:
 def read(
     path: Path, chosen: ReadOptions, span: tuple[int, int] | None = None, batch_bytes: int = 20
 ) -> Documents:
-    """The documents of a file, read in batches of five ids."""
+    """Return the documents of a file, read in batches of five ids."""
     found: Documents = []
     row = 0
     for batch in format_of(str(path), chosen).read(
@@ -45,7 +45,7 @@ def write_llmc(path: Path, ids: list[int]) -> Path:
 
 
 def write_megatron(prefix: Path, ids: list[int], starts: list[int]) -> Path:
-    """Documents that begin at some positions, each of them one sequence."""
+    """Write documents that begin at some positions, each of them one sequence."""
     lengths = np.diff([*starts, len(ids)])
     head = b"MMIDIDX\0\0" + np.uint64(1).tobytes() + bytes([8])
     head += np.array([len(starts), len(starts) + 1], "<u8").tobytes()
@@ -58,7 +58,7 @@ def write_megatron(prefix: Path, ids: list[int], starts: list[int]) -> Path:
 
 
 def write_mds(folder: Path, *, samples: int = 3, **more: Any) -> Path:
-    """A shard of three samples, and an index that may say something else."""
+    """Write a shard of three samples, and an index that may say something else."""
     columns = {"tokens": "ndarray:uint16:4"}
     with streaming.MDSWriter(out=str(folder), columns=columns, exist_ok=True) as writer:
         for ids in ([1, 2, 3, 9], [4, 5, 6, 9], [7, 8, 1, 9]):

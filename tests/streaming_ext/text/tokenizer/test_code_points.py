@@ -1,4 +1,4 @@
-"""The code points on which the engines disagree are in the table, and are found in texts."""
+"""The table lists the code points on which engines disagree, and they are found in texts."""
 
 import unicodedata
 
@@ -19,7 +19,7 @@ UNSAFE = {point for start, end in unsafe_ranges() for point in range(start, end 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(data=st.data(), odd=st.sets(POINTS, min_size=1, max_size=6))
 def test_documents_are_found_as_by_hand(data: st.DataObject, odd: set[int]) -> None:
-    """However the bytes of a text are cut into tokens, few or many of which cut a character."""
+    """Tokens of any size hold the text; few or many of them cut a character."""
     near = [chr(p + d) for p in odd for d in (-1, 0, 1, 64) if 0x80 <= p + d < 0xD800]
     char = st.one_of(st.sampled_from([*near, *map(chr, odd)]), st.sampled_from("a\n\0 é漢😀"))
     texts = data.draw(st.lists(st.text(char, max_size=12), max_size=5))
@@ -52,17 +52,17 @@ def test_documents_are_found_as_by_hand(data: st.DataObject, odd: set[int]) -> N
 def test_what_unicode_assigned_long_ago_is_trusted() -> None:
     old = {p for p in range(0x110000) if unicodedata.ucd_3_2_0.category(chr(p)) != "Cn"}
     assert old & UNSAFE == {0x295}
-    assert {0x7FD, 0xC3C, 0x11839} <= UNSAFE  # marks that the tables of NFC do not all know
+    assert {0x7FD, 0xC3C, 0x11839} <= UNSAFE  # marks that not all tables of NFC know
     assert max(UNSAFE) == 0x10FFFF
     assert min(UNSAFE) > 0x80
 
 
 @pytest.mark.parametrize(("probe", "name"), PROBES)
 def test_where_engines_differ_is_in_the_table(probe, name) -> None:
-    """Of Latin and Greek letters; of all of Unicode below."""
+    """This test covers Latin and Greek letters, the one below all of Unicode."""
     found = try_code_points(probe(name), end=0x400)
     assert found <= UNSAFE, RENEW
-    assert 0x295 in found or name != "o200k_base"  # a class that changed
+    assert 0x295 in found or name != "o200k_base"  # its class changed
 
 
 @pytest.mark.soak

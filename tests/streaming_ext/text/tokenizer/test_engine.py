@@ -1,4 +1,4 @@
-"""Whatever engine computes them, ids are the reference's."""
+"""Every engine gives the ids of the reference."""
 
 import json
 import mmap
@@ -47,7 +47,7 @@ def arrow(texts: list[str]) -> pa.LargeStringArray:
 
 
 def check_all(tokenizer: Tokenizer, fast: Engine, texts: pa.LargeStringArray) -> Encoded:
-    """Encode, and hold every document against the reference."""
+    """Encode texts, and compare every document with the reference."""
     encoded = fast.encode(texts)
     assert encoded.ids.dtype == np.uint32
     assert encoded.offsets.dtype == np.int64
@@ -76,7 +76,7 @@ def fast(tokenizer: Tokenizer) -> FastEngine:
     ids=lambda of: f"{of[0].__name__}-{of[1]}",
 )
 def sharp(request: pytest.FixtureRequest) -> tuple[Tokenizer, FastEngine]:
-    """A tokenizer of every known pattern that shows each split, and its engine."""
+    """A tokenizer of each known pattern that shows every split, and its engine."""
     probe, name = request.param
     made = probe(name)
     return made, fast_of(made)
@@ -90,7 +90,7 @@ UNSAFE = [
 ]
 
 
-# Around contractions, digits, spaces and marks.
+# Fragments around contractions, digits, spaces and marks.
 HARD = [
     *("'s", "'S", "'re", "'", "\u017f", "'\u017f", "12", "1234", " ", "  ", "\n", "\r\n", "\t"),
     *("\u00a0", "\u3000", "\u0085", "\x00", "/", "!", "a", "1", "A", "Ab", "<|endoftext|>"),
@@ -125,7 +125,7 @@ def test_an_unsafe_code_point_would_be_wrong_without_the_reference() -> None:
 
 
 def test_unsafe_code_points_are_found_in_text_that_was_normalized() -> None:
-    """NFC of another version of Unicode may reorder them, but never makes them disappear."""
+    """NFC of another Unicode version may reorder code points, but never makes them disappear."""
     chosen = fast_of(json_probe("byte_level+nfc"))
     points = [p for start, end in unsafe_ranges() for p in range(start, min(end, start + 2000) + 1)]
     texts = arrow([f"e\u0345{chr(point)}\u0301" for point in points])
@@ -196,7 +196,7 @@ def test_a_fresh_tokenizer_begins_before_caches_grow_for_ever(
 
 
 def test_a_mapped_file_is_no_growth(tmp_path: Path) -> None:
-    """Training maps tokens beside the engine, which need not begin anew for them."""
+    """Training maps tokens beside the engine, which need not start again for them."""
     size = 64 << 20
     (tmp_path / "tokens").write_bytes(bytes(size))
     before = engine.own_bytes()
@@ -247,7 +247,7 @@ ADDED = ["<|im_start|>", "<think>", "</think>", "   ", "\uff5cX\uff5c", "<|", "|
 def test_added_tokens_are_found_wherever_they_stand(
     normalizer: Any, normalized: bool, tokenizer_json: str, tmp_path: Path
 ) -> None:
-    """Special ones stay text, and hide what overlaps them."""
+    """Special ones remain text, and hide what overlaps them."""
     config = json.loads(tokenizer_json)
     joins = re.compile(
         r"[^\x00-\x7f]" + r"|[a-z<>]\Z" * normalized if normalizer == "NFC" else r"(?!)"
@@ -297,7 +297,7 @@ def test_white_space_at_the_end_with_the_pattern_of_olmo() -> None:
     texts = arrow(ends)
     check_all(tokenizer, chosen, texts)
     data, offsets = engine.text_buffers(texts)
-    with pytest.raises(EngineMismatchError):  # but for the search
+    with pytest.raises(EngineMismatchError):  # without the search, ids differ
         audit_sample(tokenizer, texts, chosen._encode_all(data, offsets), range(len(texts)))
 
 

@@ -1,4 +1,4 @@
-"""A SentencePiece model gives the library's ids, survives saving, and is refused when broken."""
+"""A SentencePiece model gives the library's ids, survives saving, and is refused if broken."""
 
 import random
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Texts with their ids, by which a dataset knows its tokenizer again, in whatever form it comes."""
+"""Texts with their ids, by which a dataset recognizes its tokenizer in any form."""
 
 import json
 import unicodedata
@@ -31,14 +31,14 @@ def own(file) -> Tokenizer:
 
 
 def compared(own: Tokenizer, given: Any) -> str:
-    """Compare a tokenizer with one of Shardmill's own, of which a dataset was made."""
+    """Compare a tokenizer with one of Shardmill's own that made a dataset."""
     identity = TokenizerIdentity.model_validate(own.description())
     probes = dict(json.loads(probes_of(own))["probes"])
     return difference(probes, given, identity, "data")
 
 
 def of_transformers(file: Path) -> Any:
-    """One in whose texts a special token is special, unless it is set otherwise."""
+    """Return a tokenizer in whose texts special tokens are special, unless it is set otherwise."""
     made = transformers.PreTrainedTokenizerFast(tokenizer_file=str(file), eos_token=EOT)
     made.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
     return made
@@ -67,7 +67,7 @@ def test_the_same_tokenizer_in_every_form(own, file, rank_path, tokenizer) -> No
     hub = of_transformers(file)
     for given in (own, file, str(file), hub, tokenizers.Tokenizer.from_file(str(file))):
         assert compared(own, given) == "", type(given)
-    assert hub.encode("<|im_start|>") == [len(hub) - 1]  # the settings are its own again
+    assert hub.encode("<|im_start|>") == [len(hub) - 1]  # its own settings are restored
     assert not hub.backend_tokenizer.encode_special_tokens
     for given in (str(rank_path), tokenizer.encoding):  # the file itself names no pattern
         assert compared(tokenizer, given) == "", type(given)

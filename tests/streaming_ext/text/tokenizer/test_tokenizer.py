@@ -69,7 +69,7 @@ def test_fingerprint_names_what_decides_the_ids(tmp_path: Path) -> None:
     gpt2 = load_ranks(tmp_path / "gpt2.tiktoken")
     r50k = load_ranks(tmp_path / "r50k_base.tiktoken")
     assert gpt2.fingerprint == r50k.fingerprint
-    # Written down: a change here makes every published dataset look foreign.
+    # The value is pinned: a change here makes every published dataset look foreign.
     assert gpt2.fingerprint == "4ff2dc2fcc9ed85fa2c78e55fd0802bd7782506cc6eeb5450dd2fef2d7d672e4"
     path = str(tmp_path / "gpt2.tiktoken")
     swapped = {**RANKS, b"he": 257, b"ll": 256}
@@ -153,7 +153,7 @@ def test_a_rank_file_of_another_name_needs_a_pattern(tmp_path: Path) -> None:
 def test_rank_files_of_meta_and_qwen(
     family: str, eot: str, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the name of their pattern, or by their content; Meta names them tokenizer.model."""
+    """The pattern or the content names the family; Meta calls these files tokenizer.model."""
     path = tmp_path / "tokenizer.model"
     named = load_ranks(path, pattern=family)
     assert (named.eot_token, named.vocab_size) == (eot, len(RANKS) + size)
@@ -212,7 +212,7 @@ def test_end_of_text_comes_from_the_config_beside_the_json(
 
 
 def test_a_beginning_is_a_special_token_of_its_own(tmp_path: Path, tokenizer_json: str) -> None:
-    """It is saved, no text gives it, and it is part of the fingerprint; the end is another one."""
+    """It is saved and part of the fingerprint, and no text gives it; the end is another token."""
     model = train_model(tmp_path / "x.model", model_type="bpe", vocab_size=300)
     (tmp_path / "tokenizer.json").write_text(tokenizer_json)
     ranks = write_ranks(tmp_path / "x.tiktoken", RANKS)
@@ -344,7 +344,7 @@ def test_end_of_text_that_is_not_marked_special_is_still_text(
         tmp_path / "tokenizer.json", tokenizer_json, added_tokens=added, eot_token="<|endoftext|>"
     )
     assert tokenizer.eot_id not in tokenizer.encode("a<|endoftext|>b <|endoftext|>")
-    # The other one keeps its meaning: it is found in texts, as its tokenizer.json says.
+    # The other token keeps its meaning: it is found in texts, as its tokenizer.json says.
     assert 1 in tokenizer.encode("a<pad>b")
 
 
@@ -393,7 +393,7 @@ def test_no_network_is_one_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestHubThatCannotBeReached:
-    """Nothing listens there; the Hub's own client would try for half a minute."""
+    """Nothing listens at the address; the Hub's own client would retry for half a minute."""
 
     @pytest.fixture(autouse=True)
     def cache(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
@@ -453,7 +453,7 @@ def test_an_encoding_by_name_equals_its_rank_file(
 
     encoding = tiktoken.Encoding(
         "gpt2",
-        pat_str=r"'s| ?\p{L}+|\s+|.",  # as another release may write it
+        pat_str=r"'s| ?\p{L}+|\s+|.",  # another release may write it like this
         mergeable_ranks=RANKS,
         special_tokens={"<|endoftext|>": 50256},
     )
@@ -478,7 +478,7 @@ def test_the_patterns_are_those_of_tiktoken(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_run_of_spaces_that_overflows_the_reference(pattern: str, tmp_path: Path) -> None:
     path, ranks = tmp_path / "x.tiktoken", {**BYTES, b" x": 256, b"  ": 257}
     text = " " * 2_000_001 + "x"
-    # The last space belongs to the word, the others pair up.
+    # The last space belongs to the word; the others pair up.
     assert load_ranks(path, ranks, pattern=pattern).encode(text) == [257] * 1_000_000 + [256]
     of_ones_own = load_ranks(path, ranks, pattern=rank_file.O200K_PATTERN + "|x")
     with pytest.raises(EngineMismatchError, match="overflows on a document of 2000002 characters"):

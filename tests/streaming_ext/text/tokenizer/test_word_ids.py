@@ -1,4 +1,4 @@
-"""The ids of texts whose words are encoded once are those of the reference."""
+"""Texts whose words are encoded once have the ids of the reference."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tests.streaming_ext.text.tokenizer.trial import hard_texts
 
 END = "<|endoftext|>"
 PLAIN = [chr(p) for p in range(0x600) if re.match(f"[{word_ids._PLAIN}]", chr(p))]
-# As in T5, XLM-R and mT5; BERT; Claude; CLIP; SmolLM and StarCoder; Falcon.
+# Like T5, XLM-R and mT5; BERT; Claude; CLIP; SmolLM and StarCoder; Falcon.
 KINDS: dict[str, tuple[Any, Any, Any, Any]] = {
     "unigram": (
         models.Unigram,
@@ -101,7 +101,7 @@ def tokenizer(request, tmp_path_factory) -> JsonTokenizer:
         special["unk_token"] = "[UNK]"
     texts = [*hard_texts(random.Random(0), 300, ["the end of text", "ends"]), *PLAIN]
     made.train_from_iterator(texts, trainer(vocab_size=4000, **special))
-    made.add_special_tokens([END])  # in the vocabulary of a Unigram model, text would give it
+    made.add_special_tokens([END])  # in a Unigram vocabulary, a text would give it
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
     made.save(str(path))
     found = load_tokenizer(str(path))
@@ -143,7 +143,7 @@ def test_every_character_at_a_cut(tokenizer: JsonTokenizer) -> None:
 
 
 def test_batches_in_one_thread_give_the_same_ids(tokenizer: JsonTokenizer) -> None:
-    """Special tokens are text there too, and nothing of a process that may fork is changed."""
+    """Special tokens remain text, and the environment of a process that may fork is restored."""
     texts = [*hard_texts(random.Random(3), 500, [END, "[UNK]"]), "", END, f"a{END} {END}", "b" * 99]
     plain = [tokenizer.encode(text) for text in texts]
     before = os.environ.get("TOKENIZERS_PARALLELISM")

@@ -1,10 +1,10 @@
-"""Every code point on both engines, to find those on which they split text differently.
+"""Run every code point on both engines, to find those on which they split text differently.
 
-The probes have a vocabulary of their own, in which every byte pair across an ASCII neighbour is a
-token, so that each place where a text is split shows in the ids.
+The vocabulary of the probes has every byte pair across an ASCII neighbour as a token, so each
+split of a text shows in the ids.
 
-`python -m tests.streaming_ext.text.tokenizer.trial` writes the table of the package: what Unicode
-14.0 left unassigned, by a Python 3.11, and what changed its class later.
+`python -m tests.streaming_ext.text.tokenizer.trial` writes the table of the package: the code
+points that Unicode 14.0, of Python 3.11, left unassigned, and those whose class changed later.
 """
 
 import json
@@ -29,7 +29,7 @@ from tests.tokenizers import train_model
 
 NUM_CODE_POINTS = 0x110000
 CHANGED_CLASS = [0x295]  # a lower-case letter until Unicode 16.0
-# A model of SentencePiece whose ids gigatoken follows.
+# A SentencePiece model whose ids gigatoken reproduces.
 PLAIN_MODEL = {
     "model_type": "bpe",
     "vocab_size": 600,
@@ -38,7 +38,7 @@ PLAIN_MODEL = {
     "remove_extra_whitespaces": False,
     "allow_whitespace_only_pieces": True,
 }
-BLOCK = 1024  # code points a text
+BLOCK = 1024  # code points per text
 
 # {c} is the code point. The lines tell apart the classes that a pattern can name: letter, number,
 # space, anything else; upper case, lower case, mark; newline; contractions that ignore case; groups
@@ -47,7 +47,7 @@ TEMPLATES = (
     *("a{c}a", "A{c}A", "{c}Aa", "1{c}1", "12{c}45", "!{c}!", "!!{c}a", "  {c}a", "{c}'s"),
     *("'{c}", "a'{c}e", "'r{c}A", "\n{c}\n"),
 )
-# What NFC may reorder or join, before and after marks and parts of syllables; {d} is decomposed.
+# NFC may reorder or join these, next to marks and parts of syllables; {d} is decomposed.
 JOINED = (
     *(
         "{d}",
@@ -63,7 +63,7 @@ JOINED = (
 )
 
 
-# Between what is split, joined, reordered or looked for.
+# Texts around the code points and tokens that are split, joined, reordered or looked for.
 _PHRASES = (
     *("It's 12345.67, isn't it?", "Ünïcode naïve façade", "Привет, мир", "हिन्दी में लिखें", "ภาษาไทย"),
     *(
@@ -84,10 +84,10 @@ _ODD = (
 
 
 def hard_texts(rng: random.Random, count: int, written: Sequence[str]) -> Iterator[str]:
-    """Texts of what engines may see in different ways.
+    """Yield texts that engines may read differently.
 
-    They are composed and decomposed, full of odd spaces, joiners, private and unassigned code
-    points, and of tokens that are written out, and their parts.
+    They are composed and decomposed, and hold odd spaces, joiners, private and unassigned code
+    points, and tokens that are written out, whole or in part.
     """
     points = [point for start, end in unsafe_ranges() for point in (start, end)]
     for _ in range(count):
@@ -112,7 +112,7 @@ def hard_texts(rng: random.Random, count: int, written: Sequence[str]) -> Iterat
 
 
 def edge_pairs() -> list[bytes]:
-    """All byte pairs across a character's edge with ASCII on one side; ASCII on both comes last."""
+    """Return the byte pairs across a character's edge with ASCII on one side, then on both."""
     ascii_bytes, tails, leads = range(0x80), range(0x80, 0xC0), range(0xC2, 0xF5)
     pairs = [bytes((tail, a)) for tail in tails for a in ascii_bytes]
     pairs += [bytes((a, lead)) for a in ascii_bytes for lead in leads]
@@ -123,7 +123,7 @@ TOKENS = [*(bytes([byte]) for byte in range(256)), *edge_pairs()]
 
 
 def rank_probe(pattern: str) -> Tokenizer:
-    """A tokenizer of tiktoken that shows each split; others have no merges for rare letters."""
+    """Return a tiktoken tokenizer that shows each split; others have no merges for rare letters."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "probe.tiktoken")
         path.write_bytes(rank_file_bytes({token: rank for rank, token in enumerate(TOKENS)}))
@@ -131,7 +131,7 @@ def rank_probe(pattern: str) -> Tokenizer:
 
 
 def json_probe(name: str) -> Tokenizer:
-    """A tokenizer.json that does, with the splits of a name, and NFC if that is added."""
+    """Return a tokenizer.json that shows each split by a name, with NFC if "+nfc" follows it."""
     splits, _, normalizer = name.partition("+")
     names = ["".join(BYTE_NAMES[byte] for byte in token) for token in TOKENS]
     vocabulary = {name: id_ for id_, name in enumerate(names)}
@@ -150,7 +150,7 @@ def json_probe(name: str) -> Tokenizer:
         return load_tokenizer(f"{folder}/tokenizer.json")
 
 
-# Of each pattern that gigatoken knows, in rank files and in a tokenizer.json.
+# Probes of each pattern that gigatoken knows, in rank files and in a tokenizer.json.
 PROBES = [
     *((rank_probe, name) for name in PATTERNS if name not in ("r50k_base", "p50k_base", "llama4")),
     *((json_probe, name) for name in (*JSON_SPLITS, "byte_level+nfc", "qwen2+nfc")),
@@ -158,7 +158,7 @@ PROBES = [
 
 
 def spaces_probe(name: str, folder: Path) -> Tokenizer:
-    """A tokenizer.json with a small vocabulary of SentencePiece, and added tokens."""
+    """Return a tokenizer.json with a small SentencePiece vocabulary and added tokens."""
     path = train_model(folder / "small.model", **PLAIN_MODEL)
     config = json_of_model(Path(path).read_bytes())
     assert not isinstance(config, str), config
@@ -180,7 +180,7 @@ def spaces_probe(name: str, folder: Path) -> Tokenizer:
 
 
 def try_code_points(tokenizer: Tokenizer, *, end: int = NUM_CODE_POINTS) -> set[int]:
-    """The code points below `end` on which gigatoken differs from a probe."""
+    """Return the code points below `end` on which gigatoken differs from a probe."""
     model = fast_model(tokenizer)
     assert not isinstance(model, str), model
     fast, reference = model.load().encode, tokenizer.encode
@@ -207,7 +207,7 @@ def try_code_points(tokenizer: Tokenizer, *, end: int = NUM_CODE_POINTS) -> set[
     }
     surrogates = (0xD800, 0xDFFF)
     for start in range(0, end, BLOCK):
-        # Blocks of which all is in the table anyway: three in four of all code points.
+        # Skip blocks that lie in the table as a whole: three quarters of all code points.
         listed = (
             first <= start <= last - BLOCK + 1 for first, last in (*unsafe_ranges(), surrogates)
         )

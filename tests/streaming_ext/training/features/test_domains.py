@@ -1,4 +1,4 @@
-"""Domains of tokens, and the counts of each domain, against what `trace` says of each row."""
+"""Domains of tokens and the counts of each, compared with what `trace` reports of each row."""
 
 import json
 import re
@@ -23,7 +23,7 @@ from tests.tasks.core.moving.moved import merged
 
 LENGTH = 48
 LANGUAGES = ["en", "de", None, "fr"]
-YEARS = {"web/a": 2020, "web/b": 2021, "code/a": 2022, "code/b": 2023}  # of each source
+YEARS = {"web/a": 2020, "web/b": 2021, "code/a": 2022, "code/b": 2023}  # per source
 
 
 def language(row: int) -> str | None:
@@ -107,12 +107,12 @@ def expected(loader: StreamingTokenLoader, traces: list[SequenceTrace], by: str)
 
 
 def tallied(ids: np.ndarray, loader: StreamingTokenLoader) -> Counter[str]:
-    """Tokens of each domain, padding left out."""
+    """Return the number of tokens of each domain, without padding."""
     return Counter(loader.dataset.domains[number] for number in ids[ids >= 0].tolist())
 
 
 def step_ids(loader: StreamingTokenLoader) -> list[np.ndarray]:
-    """The domains of each step that is left of the epoch."""
+    """Return the domains of each step that is left of the epoch."""
     return [batch["domain_ids"].numpy() for batch in loader]
 
 
@@ -149,7 +149,7 @@ def test_each_token_is_of_the_domain_of_its_document(made, how, by, packing) -> 
 
 
 def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(in_order) -> None:
-    """After every few steps another number of ranks goes on, from what went through JSON."""
+    """Every 40 steps, another number of ranks resumes from a state that went through JSON."""
     by = "column:language"
     seen: Counter[str] = Counter()
     state: dict[str, Any] | None = None
@@ -182,7 +182,7 @@ def test_counts_survive_resumes_on_other_ranks_and_ends_of_epochs(in_order) -> N
 
 
 def test_what_an_epoch_left_out_counts_behind_a_resume_too(in_order) -> None:
-    """From a state that was saved behind its last step, by the loader or by its dataset."""
+    """The state is saved after the last step, and loaded by the loader or by its dataset."""
 
     def opened() -> StreamingTokenLoader:
         return load(in_order, batch_size=32)
@@ -218,7 +218,7 @@ def test_several_streams(made, in_order) -> None:
     state = loader.state_dict()
     again = load(Path(), local=None, streams=streams, epoch_size=200)
     again.dataset.load_state_dict(state)
-    of_dataset = StreamingTokenLoader(again.dataset)  # made behind the state's loading
+    of_dataset = StreamingTokenLoader(again.dataset)  # made after the state was loaded
     assert of_dataset.achieved() == loader.achieved()
 
 
@@ -230,7 +230,7 @@ def test_an_evaluation_counts_what_it_held(in_order) -> None:
 
 
 def test_an_epoch_that_begins_anew_is_counted_once(in_order) -> None:
-    """Broken off behind a whole epoch, and behind a state of its middle."""
+    """It is broken off after a whole epoch, and after a state from its middle."""
     loader = load(in_order, drop_last=False)
     whole = np.concatenate(step_ids(loader))
     for steps in (5, 3):

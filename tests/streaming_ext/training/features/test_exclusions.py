@@ -49,7 +49,7 @@ class TestSkip:
         for batch in loader:
             seen.append(batch["sequence_ids"].tolist())
             if len(seen) == 140:
-                loader.skip(6 + 146 + 10)  # the rest, all of the second one, ten of the third
+                loader.skip(6 + 146 + 10)  # the rest, all of the second epoch, ten of the third
         assert seen == first[:140]
         assert sequences(loader) == third[10:]
         assert loader.epoch == 2
@@ -78,7 +78,7 @@ def named(path: Path) -> set[tuple[str, int]]:
 class TestExclude:
     @pytest.fixture(params=[0, 9])
     def least(self, request) -> int:
-        """Exclusion from a stream of all documents, or of those of more tokens."""
+        """The streams hold all documents, or those of more tokens than this."""
         return request.param
 
     @pytest.fixture
@@ -107,7 +107,7 @@ class TestExclude:
 
     def test_the_state_knows_what_is_excluded(self, load, table, tmp_path) -> None:
         state = load(exclude=table).state_dict()
-        # In another order, with another column: the same documents.
+        # The same documents in another order, with repeats and without other columns.
         rows = pq.read_table(table, columns=["source", "row"]).to_pylist()[::-1]
         same, other = tmp_path / "same.parquet", tmp_path / "other.parquet"
         pq.write_table(pa.Table.from_pylist(rows + rows[:3]), same)
@@ -151,7 +151,7 @@ class TestExclude:
 
 @pytest.fixture(scope="module")
 def repeating(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset in which each fifth document repeats."""
+    """A dataset in which every fifth document repeats itself."""
     documents = [[5, 6, 7] * 20 if n % 5 == 2 else ids for n, ids in enumerate(some_documents(60))]
     documents[23] = [8] * 40
     parts = numbered_parts(documents, holdout_every=1000)
@@ -192,7 +192,7 @@ def test_rows_that_repeat_do_not_count(masking, workers, packing) -> None:
 
 
 def test_an_epoch_that_begins_anew_is_counted_once(masking) -> None:
-    """Broken off behind a whole epoch, and behind a state of its middle."""
+    """It is broken off after a whole epoch, and after a state from its middle."""
 
     def masked_in(batches: Iterable[dict[str, Any]]) -> int:
         return sum(int((~b["real"] & (b["sequence_ids"] >= 0)).sum()) for b in batches)
@@ -208,18 +208,18 @@ def test_an_epoch_that_begins_anew_is_counted_once(masking) -> None:
         loader = masking(drop_last=False)
         loader.load_state_dict(state)
         assert loader.masked().rows == whole + some
-        next(iter(loader))  # and from the beginning of the epoch again
+        next(iter(loader))  # starts the epoch anew
 
 
 def masked_so_far(rank: int, masking: Any, folder: Path, states: list[dict[str, Any]]) -> Any:
-    """What both of two ranks masked, and the state of each, some steps behind the last state."""
+    """Return what both ranks masked, and this rank's state, four steps after the last state."""
     join_group(folder / f"store-{len(states)}", rank, 2)
     loader = masking(batch_size=1, dp_rank=rank, dp_world_size=2)
     for state in states[-1:]:
         loader.load_state_dict(state)
     sequences(loader, 4)
     reported = loader.masked()
-    assert loader.masked() == reported  # nothing twice
+    assert loader.masked() == reported  # counts nothing twice
     return reported, loader.state_dict()
 
 
@@ -229,7 +229,7 @@ def test_what_was_masked_is_counted_over_ranks_and_resumes(masking, tmp_path) ->
     want = [sum(int((~batch["real"]).sum()) for batch in batches[:end]) for end in (4, 8)]
     assert 0 < want[0] < want[1]
     states = []
-    for rows in want:  # two ranks, and two others that go on behind them
+    for rows in want:  # two ranks, then two others that resume from them
         found = in_processes(2, masked_so_far, masking, tmp_path, states)
         assert [reported for reported, _ in found] == [Masked(rows=rows, tokens=rows * 64)] * 2
         states.append(found[0][1])

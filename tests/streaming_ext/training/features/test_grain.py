@@ -1,4 +1,4 @@
-"""A dataset behind the real Grain: by number in Grain's order, and in batches with a state."""
+"""A dataset read by the real Grain: by number in Grain's order, and in batches with a state."""
 
 import json
 import re
@@ -21,7 +21,7 @@ def numbers(batches: Any) -> list[list[int]]:
 
 
 def test_sequences_by_number(raw, open_raw) -> None:
-    """Each once per epoch, in an order of Grain's that resumes, read by its threads."""
+    """Each comes once per epoch, in an order of Grain's that resumes; Grain's threads read."""
     from streaming_ext.training.features.grain import GrainSource
 
     source = GrainSource(open_raw())
@@ -56,7 +56,7 @@ def test_batches_resume_at_every_step_over_epochs(open_raw, load) -> None:
 
 
 def test_the_page(raw) -> None:
-    """The programs of Grain in docs/how-to/trainers.md."""
+    """The Grain programs of docs/how-to/trainers.md run."""
     page = (ROOT / "docs/how-to/trainers.md").read_text()
     found = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
     program = "".join(textwrap.dedent(cell) for cell in found if "features.grain" in cell)

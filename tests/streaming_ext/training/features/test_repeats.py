@@ -1,4 +1,4 @@
-"""n-grams that repeat, against a search that looks everywhere."""
+"""n-grams that repeat, compared with a search that looks everywhere."""
 
 import numpy as np
 from hypothesis import given, settings

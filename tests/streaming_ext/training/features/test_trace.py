@@ -1,4 +1,4 @@
-"""The documents of a step, found again in the tokens that training got, and the steps of each."""
+"""The documents of a step, compared with the tokens of training, and the steps of a document."""
 
 from collections import defaultdict
 

@@ -1,4 +1,4 @@
-"""The plan of training is what training then does."""
+"""Training does what its plan says."""
 
 import itertools
 

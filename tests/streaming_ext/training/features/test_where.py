@@ -1,4 +1,4 @@
-"""Streams of the documents that a condition chooses, against plain Python on lists of documents."""
+"""Streams of documents that a condition chooses, compared with plain Python on lists."""
 
 import random
 from collections import Counter
@@ -29,12 +29,14 @@ def load(streams: Sequence[TokenStream], *, workers: int = 0, **changes: Any) ->
 
 
 def chosen_tokens(parts: Any, meets: Meets, *, sample: int = 8) -> list[tuple[int, int, int]]:
-    """The chosen documents end to end: token, place in the split's stream, place in its document.
+    """Return the chosen documents end to end, each token with two offsets.
+
+    The offsets are those in the stream of the split and in the document.
 
     Args:
-        parts: as `build` takes them.
-        meets: says of the number of a part and the ids of a document whether it is chosen.
-        sample: tokens to whose multiples parts are padded.
+        parts: the documents of each part, as for `build`.
+        meets: the choice of a document by the number of its part and its ids.
+        sample: the number of tokens to whose multiples parts are padded.
     """
     found, place = [], 0
     for part, rows in enumerate(parts):
@@ -49,7 +51,7 @@ def chosen_tokens(parts: Any, meets: Meets, *, sample: int = 8) -> list[tuple[in
 
 
 def row_by_hand(stream: list[Any], first: int, length: int, shard_ends: list[int]) -> Any:
-    """Tokens, targets, positions, numbers of documents, and whether it begins inside of one."""
+    """Return the tokens and masks of a row, worked out by hand."""
     row, after = stream[first : first + length], stream[first + length : first + length + 1]
     tokens = [token for token, _, _ in row]
     shards = [np.searchsorted(shard_ends, place, "right") for _, place, _ in [row[-1], *after]]
@@ -115,7 +117,7 @@ REPEATS = [3, 1, 2]
 
 @pytest.fixture(scope="module")
 def numbered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Built, Any]:
-    """Documents that consist of their number, so that their tokens are known again."""
+    """Documents that consist of their number, so that each token shows its document."""
     rng = random.Random(0)
     parts = numbered_parts([[100 + number] * rng.randint(1, 30) for number in range(400)])
     root = tmp_path_factory.mktemp("numbered") / "d"
@@ -163,10 +165,10 @@ def test_a_run_on_three_streams_of_one_dataset_counts_as_plain_python_does(
         tokens = [token for token, _, _ in chosen_tokens(parts, meets)]
         kept = tokens if packing else tokens[: len(tokens) // 32 * 32]
         expected.update({token: repeat * count for token, count in Counter(kept).items()})
-    del seen[EOT], expected[EOT]  # padding is made of them too
+    del seen[EOT], expected[EOT]  # padding has this id too
     assert seen == expected
     assert len(expected) > 200
-    # One cache of shards, a map for each condition.
+    # There is one cache of shards, and a map per condition.
     assert len([*local.rglob("*.mds")]) <= built.manifest.splits["train"].shards
     assert len([*local.glob("*.where-*.map")]) == len(PARTS)
 
@@ -251,8 +253,8 @@ def test_streams_of_one_dataset_share_the_limit_of_its_cache(packed, tmp_path) -
 
 
 def test_chosen_documents_that_lie_far_apart_are_packed(raw, copy, monkeypatch) -> None:
-    """A plan numbers the chosen tokens alone: those between them take none of its room."""
-    root = copy(raw)  # where nobody made a plan yet
+    """A plan numbers only the chosen tokens: those between them take none of its room."""
+    root = copy(raw)  # it has no plan yet
     monkeypatch.setattr(packing, "_MAX_TOKENS", 1000)
     settings = {"packing": "best_fit", "sequence_length": 40, "drop_last": False}
     loader = load([TokenStream(local=root, where="tokens == 7")], **settings)
@@ -277,7 +279,7 @@ def test_the_state_knows_what_is_chosen(raw) -> None:
     for changed in (("tokens <= 20", "tokens > 20"), ("tokens > 20", None), (None, None)):
         with pytest.raises(ConfigMismatchError, match=r"streams: .* where "):
             opened(*changed).load_state_dict(state)
-    # Each goes on from its own count, wherever it is listed.
+    # Each stream continues from its own count, wherever it is listed.
     other = opened("tokens <= 20", "tokens == 3", "tokens > 20")
     other.load_state_dict(state, allow_changes=["streams", "epoch_size"])
     counts = [each.sequences for each in other.achieved()]
@@ -286,7 +288,7 @@ def test_the_state_knows_what_is_chosen(raw) -> None:
 
 
 def test_conditions_with_other_features(raw) -> None:
-    """Lengths that change, and counts of domains; exclusions have tests of their own."""
+    """The features are changing lengths and counts of domains; exclusions have their own tests."""
     stream = [TokenStream(local=raw.root, where="tokens > 9")]
     whole = [batch["tokens"].reshape(-1) for batch in load(stream, sequence_length=16)]
     halves = [

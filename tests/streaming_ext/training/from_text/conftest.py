@@ -1,4 +1,4 @@
-"""A text of three files, and what its rows must be by the reference alone."""
+"""A text of three files, and its rows by the reference alone."""
 
 import json
 import multiprocessing
@@ -30,7 +30,7 @@ def texts() -> list[list[str]]:
 
 @pytest.fixture(scope="session")
 def folder(texts: list[list[str]], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of JSON Lines."""
+    """A folder with the documents in files of JSON Lines."""
     root = tmp_path_factory.mktemp("text")
     for number, documents in enumerate(texts):
         write_lines(root / f"{number}.jsonl", documents)
@@ -100,7 +100,7 @@ def rows_of(
     length: int,
     begins: Sequence[int] = (),
 ) -> np.ndarray:
-    """The rows of a text, by hand: each part is filled up to whole rows: (rows, length)."""
+    """Return the rows of a text by hand: (rows, length). Each part is padded to whole rows."""
     streams = []
     for documents in parts:
         ids = [
@@ -111,7 +111,7 @@ def rows_of(
 
 
 def rows_read(dataset: StreamingTextDataset, *, workers: int = 0) -> np.ndarray:
-    """All rows of an epoch in the order of the data: (rows, length)."""
+    """Return all rows of an epoch in the order of the data: (rows, length)."""
     batches = list(StreamingTokenLoader(dataset, num_workers=workers))
     ids = np.concatenate([batch["sequence_ids"] for batch in batches])
     assert sorted(ids.tolist()) == list(range(dataset.size))
@@ -119,13 +119,13 @@ def rows_read(dataset: StreamingTextDataset, *, workers: int = 0) -> np.ndarray:
 
 
 def files_of(root: Path) -> dict[str, bytes]:
-    """All files of a dataset; locks, and what training unpacked, are hidden."""
+    """Return all files of a dataset, without locks and files that training unpacked."""
     found = {file.relative_to(root).as_posix(): file for file in root.rglob("*") if file.is_file()}
     return {name: file.read_bytes() for name, file in found.items() if "/." not in f"/{name}"}
 
 
 def kill_before_rename(renames: int, work: Callable[[], object]) -> None:
-    """Do work in a process that is killed before it renames one more complete temporary file."""
+    """Do work in a process that is killed before it renames more than `renames` files."""
 
     def killed() -> None:
         replaced, left = Path.replace, iter(range(renames))

@@ -1,4 +1,4 @@
-"""The dataset in the cache is that of `shardmill shard`; training resumes in it and in copies."""
+"""The cached dataset equals that of `shardmill shard`; training resumes on it and on copies."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ from tests.tasks.core.build_dataset import build_from
 
 @pytest.fixture
 def files(texts, tmp_path: Path) -> Path:
-    """Large files that are cut, small ones taken together, and some that cannot be entered."""
+    """Large files that are cut, small ones that are joined, and some that cannot be cut."""
     folder = tmp_path / "files"
     folder.mkdir()
     write_lines(folder / "a.jsonl", texts[0])
@@ -76,7 +76,7 @@ def test_training_resumes_in_the_dataset_of_shard_and_in_a_copy(
     moved = shutil.copytree(files, tmp_path / "moved")  # other times, the same content
     datasets = [open_raw(local=root, packing=packing) for root in (made, tmp_path / "copy")]
     datasets.append(open_text(**settings | {"sources": str(moved)}))
-    shutil.rmtree(moved)  # nothing of it is read any more
+    shutil.rmtree(moved)  # it is not read any more
     for dataset in datasets:
         resumed = StreamingTokenLoader(dataset, num_workers=2)
         resumed.load_state_dict(state)

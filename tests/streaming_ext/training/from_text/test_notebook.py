@@ -31,7 +31,7 @@ def test_cells(tmp_path, vocabulary, monkeypatch, capsys) -> None:
     names: dict[str, Any] = {"vocabulary": str(vocabulary)}
     for cell in cells:
         code = cell.replace('tokenizer="gpt2"', 'tokenizer=vocabulary, pattern="gpt2"')
-        code = code.replace("in range(100)", "in range(4)")  # stories a file
+        code = code.replace("in range(100)", "in range(4)")  # stories per file
         exec(compile(code, NOTEBOOK.name, "exec"), names)  # noqa: S102 - what the docs show
     steps = len(names["steps"])
     assert steps > 10

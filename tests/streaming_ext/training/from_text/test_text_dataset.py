@@ -1,4 +1,4 @@
-"""Rows of text are the reference's, in an order that ranks, workers and resumes leave alone."""
+"""Rows of text are those of the reference, in an order that ranks, workers and resumes keep."""
 
 import os
 import shutil
@@ -66,7 +66,7 @@ class TestElastic:
 
 class TestMixture:
     def test_of_texts_and_datasets(self, open_text, folder, vocabulary, raw, counted) -> None:
-        """Each gives what it would give alone; ids of another tokenizer are refused."""
+        """Each stream gives the rows that it gives alone; another tokenizer's ids are refused."""
         text = TextStream(
             sources=str(folder),
             tokenizer=str(vocabulary),
@@ -105,7 +105,7 @@ class TestCache:
         check_rows()
 
     def test_ctrl_c_ends_the_work(self, open_text, check_rows, tmp_path, monkeypatch) -> None:
-        """A part that is in hand is left; the next process makes it."""
+        """An unfinished part is abandoned; the next process makes it."""
 
         def interrupted(*_: object, report: Any, **__: object) -> None:
             os.kill(os.getpid(), signal.SIGINT)
@@ -119,7 +119,7 @@ class TestCache:
 
     @pytest.mark.parametrize("threads", [1, 3])
     def test_the_first_error_is_raised(self, open_text, tmp_path, monkeypatch, threads) -> None:
-        """Not that the other threads stopped for it."""
+        """The error is not that the other threads were stopped."""
 
         def failing(documents: Any, *_: object, report: Any, **__: object) -> None:
             if documents.part.number == min(2, threads - 1):

@@ -24,7 +24,7 @@ from tests.streaming_ext.training.from_text.conftest import (
     write_lines,
 )
 
-CLONE_NEWNS = 0x20000  # of unshare(2): mounts of its own
+CLONE_NEWNS = 0x20000  # of unshare(2): a separate mount namespace
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_leftovers_of_a_killed_process_are_removed_by_the_next(
 
 
 def test_a_file_system_without_locks(open_text, tmp_path, monkeypatch) -> None:
-    """NFS without its lock daemon."""
+    """NFS without its lock daemon is such a file system."""
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -78,7 +78,7 @@ def test_a_file_system_without_locks(open_text, tmp_path, monkeypatch) -> None:
 
 
 def on_disks(folder: Path, options: Iterable[str], work: Callable[[], object]) -> list[str]:
-    """The errors of a work on one small disk after another, up to the first that is enough."""
+    """Do work on one small disk after another until one suffices; return the errors before it."""
 
     def fail_on_them(_: int) -> list[str]:
         assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
@@ -99,7 +99,7 @@ def on_disks(folder: Path, options: Iterable[str], work: Callable[[], object]) -
 
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
 def test_a_disk_that_takes_no_more_files(open_text, tmp_path) -> None:
-    """Whichever file is the first that it refuses, the error names the path."""
+    """The error names the path, whichever file the disk refuses first."""
     options = (f"size=8m,nr_inodes={n}" for n in (*range(1, 14), *range(14, 120, 5)))
     messages = on_disks(
         tmp_path, options, lambda: list(StreamingTokenLoader(open_text(local=tmp_path)))
@@ -129,12 +129,12 @@ def test_a_cache_inside_its_own_sources(open_text, texts, tmp_path) -> None:
         open_text(sources=str(tmp_path), local=tmp_path / "cache")
     assert open_text(sources=f"{tmp_path}/*.jsonl", local=tmp_path / "cache").size > 0
     found = open_text(sources=str(tmp_path), local=tmp_path.parent / f"{tmp_path.name}-cache")
-    assert len(found.streams) == 1  # of a.jsonl alone: what is in the cache is no source
+    assert len(found.streams) == 1  # of a.jsonl alone: files in the cache are no sources
 
 
 @pytest.mark.skipif(not CAN_HIDE, reason="mounting a small disk needs root")
 def test_a_disk_that_is_too_small(open_text, texts, tmp_path) -> None:
-    """One error before the work, which says how much space it takes."""
+    """One error before the work says how much space it takes."""
     source, disk = tmp_path / "a.jsonl", tmp_path / "disk"
     write_lines(source, [text for some in texts for text in some] * 40)
     disk.mkdir()

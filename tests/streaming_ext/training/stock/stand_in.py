@@ -31,7 +31,7 @@ def convert_to_mds(
     dataset_name: str,
     **_: Any,
 ) -> None:
-    """Samples of the numbers that their sequence dataset counts."""
+    """Write samples with the numbers that their sequence dataset counts."""
     import numpy as np
 
     assert dataset_name == "sequencedataset"

@@ -1,4 +1,4 @@
-"""Arguments that stock StreamingDataset has: each is taken, or answered by one clear error."""
+"""Arguments of stock StreamingDataset: each is accepted, or refused with one clear error."""
 
 import inspect
 

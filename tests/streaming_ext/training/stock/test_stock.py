@@ -1,4 +1,4 @@
-"""What stock streaming is when it is imported here: itself, with a stub for images at most."""
+"""Stock streaming remains itself when it is imported here, except for a stub for images."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ for name in [*sys.modules]:
 
 
 def test_nothing_of_stock_or_python_is_replaced() -> None:
-    """If torchvision fails, and then if it loads; all else is loaded once."""
+    """First torchvision fails, then it loads; all other modules are loaded once."""
     fails = "import sys; sys.modules['torchvision'] = None"
     loads = "import tests.streaming_ext.training.trainers.vision"
     code = "\n".join([fails, UNCHANGED, STAND_IN, FORGET, loads, UNCHANGED, REAL])

@@ -1,7 +1,7 @@
-"""mosaicml-streaming's own tests of its dataset, pointed at this one: outcomes, with their reasons.
+"""mosaicml-streaming's own tests, run on this project's dataset: each outcome has its reason.
 
 Their source is not part of this project. SHARDMILL_STOCK_SOURCE names a clone of it, with or
-without files; without it this is skipped.
+without files; without this variable, the test is skipped.
 """
 
 import os
@@ -19,7 +19,7 @@ IMPORT = "from streaming.base import Stream, StreamingDataLoader, StreamingDatas
 
 
 def source_of_theirs() -> str:
-    """The text of their tests."""
+    """Return the text of their tests."""
     told = os.environ.get("SHARDMILL_STOCK_SOURCE")
     if told is None:
         pytest.skip("SHARDMILL_STOCK_SOURCE names no clone of mosaicml/streaming: nothing to run")
@@ -31,7 +31,7 @@ def source_of_theirs() -> str:
 
 
 def outcomes(folder: Path) -> dict[str, Counter[str]]:
-    """Of each test of theirs how many passed, and how many failed with which message."""
+    """Run their tests; count the cases of each that passed, or failed with which message."""
     tests = folder / "tests"
     (tests / "common").mkdir(parents=True)
     (tests / "__init__.py").touch()
@@ -85,7 +85,7 @@ PASSED = {
     "test_streamingdataloader_mid_epoch_resumption": 4,
     "test_multiple_dataset_instantiation": 2,
 }
-# Of each test how many failed, what their message has, and why that is so.
+# For each test: how many cases failed, what their message contains, and why.
 FAILED = [
     (
         "test_tiny_dataset_exception",

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def recipe(name: str, folder: Path) -> Path:
-    """Copy a recipe to a folder, with what it needs here."""
+    """Copy a recipe to a folder, with the import that it needs here."""
     if name == "evaluation":
         (block,) = re.findall(
             r"```python\n(.*?)```", (ROOT / "docs/how-to/evaluate.md").read_text(), flags=re.DOTALL
@@ -27,7 +27,7 @@ def recipe(name: str, folder: Path) -> Path:
 
 
 def load_recipe(name: str, folder: Path) -> Any:
-    """A recipe as a module."""
+    """Import a recipe as a module."""
     spec = importlib.util.spec_from_file_location(name, recipe(name, folder))
     assert spec is not None
     assert spec.loader is not None

@@ -37,7 +37,7 @@ class TestTorchrun:
     def run(
         self, rank: int, ranks: int, port: int, paths: Sequence[Path], losses: Any, stop: int
     ) -> None:
-        """What torchrun has a rank do; rank 0 is killed once it has printed step `stop`."""
+        """Run the recipe as torchrun does on a rank; rank 0 is killed once it prints `stop`."""
         torch.set_num_threads(1)
         os.environ.update(
             RANK=str(rank), WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
@@ -55,7 +55,7 @@ class TestTorchrun:
             runpy.run_path(str(paths[0]), run_name="__main__")
 
     def losses(self, ranks: int, *paths: Path, stop: int = -1) -> dict[int, float]:
-        """What the recipe tells until it ends, or all ranks are killed at a step."""
+        """Return the losses that the recipe prints until it ends, or all ranks are killed."""
         context = multiprocessing.get_context("fork")
         found = context.Array("d", [math.nan] * (self.STEPS + 1))
         same = (ranks, free_port(), paths, found, stop)
@@ -82,7 +82,7 @@ class TestTorchrun:
 
 
 def seen(script: Path, *arguments: object, launcher: Sequence[str] = ()) -> list[list[int]]:
-    """Run a recipe; the sequences of its steps over all ranks, sorted."""
+    """Run a recipe; return the sequences of its steps over all ranks, sorted."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *launcher, str(script), *map(str, arguments)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -96,7 +96,7 @@ def seen(script: Path, *arguments: object, launcher: Sequence[str] = ()) -> list
 
 
 class TestTrainers:
-    """Ten steps on two ranks, eighty more on one: what an undisturbed run sees."""
+    """Ten steps on two ranks and eighty more on one see what an undisturbed run sees."""
 
     @pytest.fixture
     def undisturbed(self, open_raw: Any) -> list[list[int]]:
@@ -116,7 +116,7 @@ class TestTrainers:
     def test_lightning_asks_for_the_loader_early_and_again(
         self, raw, undisturbed, tmp_path, reads, capsys
     ) -> None:
-        """Before the checkpoint is loaded, as `OneCycleLR` does, and in each epoch."""
+        """It asks before the checkpoint is loaded, as `OneCycleLR` does, and in each epoch."""
         importlib.import_module("tests.streaming_ext.training.trainers.vision")
         from lightning import Trainer
 
@@ -149,7 +149,7 @@ class TestTrainers:
         found += train(90, ckpt_path=tmp_path / "last.ckpt")
         assert found == undisturbed
 
-    @pytest.mark.soak  # most of its half minute is its library's start, on each of three ranks
+    @pytest.mark.soak  # most of its half minute is the library's start on each of three ranks
     def test_transformers(self, raw, undisturbed, tmp_path) -> None:
         script = recipe("huggingface_train", tmp_path)
         two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -159,10 +159,10 @@ class TestTrainers:
 
 
 class TestDividedAgain:
-    """accelerate and Transformers divide an iterable dataset, which this one is already."""
+    """accelerate and Transformers divide an iterable dataset, but this one is already divided."""
 
     def told(self, rank: int, port: int, open_dataset: Any) -> dict[str, Any]:
-        """What each way gives rank `rank` of two: sequences of two steps, or an error."""
+        """Return what each way gives one of two ranks: sequences of two steps, or an error."""
         import accelerate
         from accelerate.utils import DataLoaderConfiguration
         from transformers import Trainer, TrainingArguments

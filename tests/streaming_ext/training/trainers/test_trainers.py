@@ -1,6 +1,6 @@
-"""The recipes for trainers: what a trainer gets, and that a checkpoint brings it back.
+"""The recipes for trainers: the batches that a trainer gets, before and after a checkpoint.
 
-Trainers that are not installed are stood in for by what they ask of a loader.
+Stand-ins replace trainers that are not installed; they use a loader as those trainers do.
 """
 
 import json
@@ -33,7 +33,7 @@ def of(tmp_path: Path) -> Recipe:
 
 @pytest.fixture
 def open_loader(open_raw: Any) -> Callable[..., StreamingTokenLoader]:
-    """A loader as those of the recipes are."""
+    """Open a loader like those of the recipes."""
     return lambda **settings: StreamingTokenLoader(
         open_raw(batch_size=8, shuffle_block_size=1 << 18, **settings)
     )
@@ -41,7 +41,7 @@ def open_loader(open_raw: Any) -> Callable[..., StreamingTokenLoader]:
 
 @pytest.fixture
 def steps(open_loader: Any) -> list[dict[str, torch.Tensor]]:
-    """Two epochs as an undisturbed loader gives them."""
+    """The batches of two epochs of an undisturbed loader."""
     loader = open_loader(extras=["targets", "position_ids"])
     found = [batch for _ in range(2) for batch in loader]
     assert len(found) == 2 * EPOCH
@@ -50,7 +50,7 @@ def steps(open_loader: Any) -> list[dict[str, torch.Tensor]]:
 
 @pytest.fixture
 def expected(steps: list[dict[str, torch.Tensor]]) -> list[torch.Tensor]:
-    """The tokens of these."""
+    """The tokens of these batches."""
     return [step["tokens"] for step in steps]
 
 
@@ -86,7 +86,7 @@ def test_a_copy_that_overlaps(of, open_loader, expected) -> None:
     saved = loader.state_dict()
     plain = open_loader()
     plain.skip(5)
-    assert saved == plain.state_dict()  # not what lies ready on the device
+    assert saved == plain.state_dict()  # batches that wait on the device do not count
     found += tokens_of(loader) + tokens_of(loader)
     assert alike(found, expected)
     again = recipe.OnDevice(open_loader(), "cpu")
@@ -143,7 +143,7 @@ def test_torchtitan(raw, of, steps, monkeypatch, tmp_path, module, length, batch
         ]
 
     def require_steps(loaders: list[Any], first: int, stop: int) -> None:
-        """Inputs, positions and targets of all ranks together are those of some steps."""
+        """Compare inputs, positions and targets of all ranks together with those of some steps."""
         batches_of_ranks = islice(zip(*loaders, strict=True), stop - first)
         for step, batches in zip(steps[first:stop], batches_of_ranks, strict=True):
             of_ranks = zip(*((*inputs.values(), labels) for inputs, labels in batches), strict=True)
@@ -160,7 +160,7 @@ def test_torchtitan(raw, of, steps, monkeypatch, tmp_path, module, length, batch
 
 
 def test_composer(raw, of, expected, monkeypatch) -> None:
-    class Callback:  # what of composer's checkpoints concerns a loader
+    class Callback:  # the part of composer's checkpoints that concerns a loader
         def state_dict(self) -> dict[str, Any]:
             return {}
 
@@ -205,7 +205,7 @@ def test_accelerate(raw, of, expected, tmp_path) -> None:
     loader = recipe.loader_of(accelerator, str(raw.root), 8)
     found = tokens_of(islice(loader, 20))
     accelerator.save_state(str(tmp_path / "saved"))
-    list(islice(loader, 30))  # steps that a crash took back
+    list(islice(loader, 30))  # steps that a crash loses
     accelerator.load_state(str(tmp_path / "saved"))
     assert alike(found + tokens_of(loader), expected[:EPOCH])
 
@@ -214,7 +214,7 @@ def test_megatron(raw, of, steps) -> None:
     recipe = of("megatron_iterator")
 
     def step_of(iterators: list[Iterator[Any]]) -> dict[str, torch.Tensor]:
-        """All micro batches of a step, rank by rank."""
+        """Return all micro batches of a step, rank by rank."""
         each = [next(one) for one in iterators for _ in range(8 // len(iterators) // 2)]
         return {name: torch.cat([batch[name] for batch in each]) for name in each[0]}
 

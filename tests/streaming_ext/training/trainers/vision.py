@@ -1,8 +1,8 @@
-"""Importing this makes torchvision importable beside a torch that its operators were not built for.
+"""On import, make torchvision importable with a torch that its operators were not built for.
 
-The package index has torchvision for CUDA alone. Beside a CPU-only torch its operators do not load,
-and declaring the two that it asks for is enough: Lightning and Transformers import it if it is
-installed, as mosaicml-streaming has it, and use none of them here.
+The package index has torchvision for CUDA alone. With a CPU-only torch its operators do not load.
+Declaring the two that its import needs is enough: Lightning and Transformers import torchvision
+if it is installed, as mosaicml-streaming requires, but use none of its operators here.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""Best fit decreasing on histograms, against one that holds every row in its hands."""
+"""Best fit decreasing on histograms, compared with one that keeps every row in memory."""
 
 import io
 
@@ -18,7 +18,7 @@ LENGTHS = st.integers(1, 40).flatmap(
 
 
 def packed_one_by_one(sizes: list[int], length: int) -> list[list[int]]:
-    """Each document, the longest first, into the fullest row that holds it; else into a new one."""
+    """Put each document, the longest first, into the fullest row with room, or into a new one."""
     rows: list[list[int]] = []
     for size in sorted(sizes, reverse=True):
         rooms = [(length - sum(row), number) for number, row in enumerate(rows)]
@@ -49,12 +49,12 @@ def test_a_group_is_best_fit_decreasing_and_cuts_long_documents_alone(case, key,
         first = max(a for a in documents if a <= start)
         assert begins == (start == first)
         assert ends == (start + size == first + documents[first])
-        if documents[first] <= length:  # none of these is ever cut
+        if documents[first] <= length:  # these are never cut
             assert (begins, ends) == (True, True)
         else:
             assert (start - first) % length == 0
             assert size == length or ends
-    # Rows of one room are interchangeable, so what they hold is compared by its size.
+    # Rows with the same room are interchangeable, so only their sizes are compared.
     rests = [size % length for size in sizes if size % length]
     full = [length] * sum(size // length for size in sizes)
     expected = [*map(sum, packed_one_by_one(rests, length)), *full]

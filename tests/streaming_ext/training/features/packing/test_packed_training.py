@@ -21,7 +21,7 @@ Load = Callable[..., StreamingTokenLoader]
 
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch) -> None:
-    """Seven groups of 270 documents."""
+    """Split 270 documents into seven groups."""
     monkeypatch.setattr(packing, "GROUP_DOCUMENTS", 40)
 
 
@@ -60,7 +60,7 @@ def test_every_document_comes_whole_and_once_with_its_masks(
         edges = [0]
         for number, trace in enumerate(loader.trace(step)):
             row: list[int] = []
-            sizes: list[int] = []  # of the segments, and of the padding of the row
+            sizes: list[int] = []  # of the segments, then of the padding
             untargeted: list[int] = []
             for span in trace.spans:
                 assert span.position == len(row)
@@ -176,7 +176,7 @@ def test_an_empty_split_is_one_clear_error(open_raw, tmp_path, settings) -> None
 
 
 def head_tail(values: np.ndarray, edges: list[int], rank: int, size: int) -> np.ndarray:
-    """Chunk `rank` of 2 * size of each segment, and the one as far from its end, by hand."""
+    """Return by hand chunk `rank` from either end of the 2 * size chunks of each segment."""
     own = []
     for begin, end in pairwise(edges):
         chunks = np.split(values[begin:end], 2 * size)
