@@ -163,7 +163,7 @@ WORDS_ADDED = TEMPLATE.replace("{{ message.content }}", "{{ message.content + ''
 
 
 def around(begin: str, end: str) -> str:
-    """Return a template that changes the generated text, but not without marks, at inference."""
+    """Return a template that changes the generated text in training, not in unmarked inference."""
     return UNENDED.replace(GENERATION[0], begin + GENERATION[0]).replace(
         GENERATION[1], GENERATION[1] + end
     )

@@ -1,4 +1,4 @@
-"""Training on rows of whole documents: exact, elastic, resumable, traced."""
+"""Training on rows of whole documents: exact, traced, and read from a plan on disk."""
 
 from collections import Counter
 from collections.abc import Callable
