@@ -22,7 +22,7 @@ class SmallGPT(nn.Module):
     """A decoder of two layers.
 
     Args:
-        vocabulary: number of token ids.
+        vocabulary: the number of token ids.
         width: the width of the embeddings.
     """
 
@@ -37,7 +37,7 @@ class SmallGPT(nn.Module):
         self.head = nn.Linear(width, vocabulary)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Logits (batch, length, vocabulary) of the tokens that follow `tokens` (batch, length)."""
+        """Return the logits (batch, length, vocabulary) of the tokens after each of `tokens`."""
         mask = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1])
         hidden = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
         logits: torch.Tensor = self.head(self.layers(hidden, mask=mask, is_causal=True))
@@ -61,7 +61,7 @@ def main() -> None:
         extras=["targets"],
     )
     loader = StreamingTokenLoader(dataset)
-    model = SmallGPT(vocabulary=dataset.eot_id + 1)  # end of text is the last id
+    model = SmallGPT(vocabulary=dataset.eot_id + 1)  # the end-of-text id is the last one
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     step, losses = 0, list[float]()
     if arguments.checkpoint.exists():

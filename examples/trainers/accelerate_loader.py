@@ -19,5 +19,5 @@ def loader_of(accelerator: Accelerator, data: str, global_batch: int) -> Streami
     return loader
 
 
-# accelerator.save_state(folder) and accelerator.load_state(folder) then hold the loader too;
-# batches are moved with .to(accelerator.device, non_blocking=True).
+# accelerator.save_state(folder) and accelerator.load_state(folder) then include the loader. Move
+# batches with .to(accelerator.device, non_blocking=True).

@@ -25,7 +25,7 @@ class Model(lightning.LightningModule):
         self.saved: dict[str, Any] | None = None
 
     def train_dataloader(self) -> StreamingTokenLoader:
-        if self.loader is None:  # Lightning may ask again, every epoch
+        if self.loader is None:  # Lightning may ask again in every epoch
             dataset = StreamingTokenDataset(
                 local=self.data,
                 batch_size=GLOBAL_BATCH // self.trainer.world_size,

@@ -37,5 +37,5 @@ def batch_getter(
     return get_batch
 
 
-# Save checkpoint["loader"] = loader.state_dict().
+# To save: checkpoint["loader"] = loader.state_dict().
 # To resume: loader.load_state_dict(checkpoint["loader"]).

@@ -1,4 +1,4 @@
-"""Batches on a GPU, the next one copied while training works on this one."""
+"""Copy the next batch to the GPU while training works on the current one."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from streaming_ext import StreamingTokenLoader
 
 
 class OnDevice:
-    """Batches on a device, the next one copied while training works on this one."""
+    """The batches of a loader on a device, copied one batch ahead of training."""
 
     def __init__(self, loader: StreamingTokenLoader, device: str) -> None:
         self.loader, self.device = loader, torch.device(device)
@@ -17,7 +17,7 @@ class OnDevice:
         self.state = loader.state_dict()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        self.loader.load_state_dict(self.state)  # it may stand one batch ahead
+        self.loader.load_state_dict(self.state)  # the loader may be one batch ahead
         batches = iter(self.loader)
         ahead = self.copied(next(batches, None))
         while ahead is not None:

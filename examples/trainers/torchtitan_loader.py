@@ -1,4 +1,4 @@
-"""A dataloader for torchtitan: for its loader of August 2026, built on Grain, and for 0.3."""
+"""A dataloader for torchtitan 0.3, and for its loader of August 2026, which is built on Grain."""
 
 import json
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class ShardmillDataLoader(BaseDataLoader):
         data: str = ""
 
     def __init__(self, config: Config, *, dp_rank: int, dp_world_size: int, **run: Any) -> None:
-        # torchtitan 0.3 has rows of `seq_len` tokens; the newer one has them end to end.
+        # torchtitan 0.3 takes rows of `seq_len` tokens; the newer one takes them laid end to end.
         self.end_to_end = "num_tokens_per_batch" in run
         length = run["max_context_length" if self.end_to_end else "seq_len"]
         rows = run["num_tokens_per_batch"] // length if self.end_to_end else run["local_batch_size"]
