@@ -134,6 +134,7 @@ def test_wids_reads_its_index(both) -> None:
     root = both["webdataset"] / "train"
     index = json.loads((root / "index.json").read_bytes())
     assert (index["__kind__"], index["wids_version"]) == ("wids-shard-index-v1", 1)
+    assert len(index["shardlist"]) > 1
     for listed in index["shardlist"]:
         file = root / listed["url"]
         assert file.stat().st_size == listed["filesize"]

@@ -149,13 +149,9 @@ def test_nan_is_a_value(tmp_path: Path, where: str, kind: pa.DataType) -> None:
     [
         ({"min_tokens": 0}, "greater than 0"),
         ({"min_tokens": 5, "max_tokens": 4}, "no document would stay"),
-        ({"where": "language"}, None),
         ({"where": "language ="}, "not understood"),
     ],
 )
-def test_senseless_ones_are_refused(filters: dict[str, Any], words: str | None) -> None:
-    if words is None:
-        assert Filters(**filters).given() == filters
-        return
+def test_senseless_ones_are_refused(filters: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Filters(**filters)
