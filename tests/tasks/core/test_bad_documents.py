@@ -13,7 +13,7 @@ from streaming_ext.text.documents import objects
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.build_dataset import build_from, found_in, require_sound
+from tests.tasks.core.build_dataset import build_from, require_sound
 from tests.tasks.core.check.damage import printed
 
 TEXTS = [text[:500] for text in make_documents(260, seed=7)]
