@@ -24,9 +24,8 @@ SET_UP = ("make ", "python3 -m venv", "venv/bin/pip")
 
 
 def blocks(document: str, language: str) -> list[str]:
-    found = [b["text"] for b in BLOCK.finditer((ROOT / document).read_text())]
-    languages = [b["language"] for b in BLOCK.finditer((ROOT / document).read_text())]
-    return [text for text, of in zip(found, languages, strict=True) if of == language]
+    found = BLOCK.finditer((ROOT / document).read_text())
+    return [block["text"] for block in found if block["language"] == language]
 
 
 @pytest.fixture

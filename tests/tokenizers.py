@@ -31,13 +31,8 @@ def documents() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def rank_path(vocabulary: Path) -> Path:
-    return vocabulary
-
-
-@pytest.fixture(scope="session")
-def tokenizer(rank_path: Path) -> Tokenizer:
-    return load_tokenizer(str(rank_path), pattern="gpt2")
+def tokenizer(vocabulary: Path) -> Tokenizer:
+    return load_tokenizer(str(vocabulary), pattern="gpt2")
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,8 @@ import httpx
 import psutil
 import pytest
 
+from streaming_ext.format.reading import read_manifest
+from streaming_ext.store import LocalStorage
 from tests.command_line import assert_same_dataset
 from tests.servers.prefect.worker import HOSTS, PARENTS, ROOT
 from tests.test_readme import blocks, run_script, search_path
@@ -42,11 +44,16 @@ def test_the_documented_cluster_commands(shell, home) -> None:
     (commands,) = blocks("docs/how-to/several-hosts.md", "bash")
     *others, submit = commands.strip().splitlines()
     assert submit.startswith("shardmill submit demo output=")
+    others += [
+        "cp -r ~/shardmill-demo/dataset ~/shardmill-demo/as-it-was",
+        "prefect deployment run annotate-dataset/annotate-demo --watch",
+    ]
     script = "\n".join([*others, f"{submit} executor=here"])  # an earlier one took the hosts
     run_script(script, ROOT, shell, home / "output.log")
     demo = home / "shardmill-demo"
+    assert "characters" in read_manifest(LocalStorage(demo / "dataset")).columns
     for made in ("of-workers", "submitted"):
-        assert_same_dataset(demo / "dataset", demo / made)
+        assert_same_dataset(demo / "as-it-was", demo / made)
         report = next((demo / made / "runs").glob("*.json")).read_text()
         assert '"files_done": 6' in report
 

@@ -2,10 +2,9 @@
 
 import gc
 import re
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from streaming_ext.base.errors import (
 )
 from streaming_ext.reading.cache import DOWNLOADS
 from streaming_ext.store.s3 import S3
+from tests.command_line import within_a_minute
 from tests.servers.fault_proxy import FaultProxy, Faults, fault_proxy
 from tests.servers.storage.swift import NOBODY, OWNER, SwiftServer, s3_client
 from tests.streaming_ext.build import Built
@@ -64,13 +64,6 @@ def open_s3(
 def expected(open_raw: Open, published: tuple[Built, str]) -> list[Any]:
     """The batches of an epoch, read from disk."""
     return tokens_of(open_raw(local=published[0].root))
-
-
-@contextmanager
-def within_a_minute() -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < 60
 
 
 def shards_asked(proxy: FaultProxy) -> list[str]:

@@ -44,10 +44,10 @@ def test_copy_and_merge(served, dataset, tmp_path, shardmill) -> None:
     refused(served.run("copy", dataset, dataset), "the dataset itself")
 
 
-def test_object_storage(bucket, tmp_path, rank_path, monkeypatch) -> None:
+def test_object_storage(bucket, tmp_path, vocabulary, monkeypatch) -> None:
     """From disk to store, from store to store, a merge inside the store, and back to disk."""
     texts = [[f"Document {number}." * 40 for number in range(20)]] * 2
-    local = build_dataset(tmp_path / "one", texts, tokenizer=str(rank_path), shard_size=2**16)
+    local = build_dataset(tmp_path / "one", texts, tokenizer=str(vocabulary), shard_size=2**16)
     one, two, both = (f"s3://{bucket}/{name}" for name in ("one", "two", "both"))
     copied(local, one)
     copied(one, two)

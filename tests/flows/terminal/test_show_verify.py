@@ -15,9 +15,9 @@ from tests.tasks.core.build_dataset import build_dataset
 
 
 @pytest.fixture
-def dataset(tmp_path, rank_path) -> Path:
+def dataset(tmp_path, vocabulary) -> Path:
     texts = [[f"Document {number}." * 9 for number in range(20)]]
-    return build_dataset(tmp_path / "built", texts, tokenizer=str(rank_path))
+    return build_dataset(tmp_path / "built", texts, tokenizer=str(vocabulary))
 
 
 def test_what_was_compared_and_how_long_it_took(dataset) -> None:
@@ -31,11 +31,11 @@ def test_what_was_compared_and_how_long_it_took(dataset) -> None:
     assert {"source rows 20", "retokenized 20", "retokenized, at least 5"} <= {*lines}
 
 
-def test_copies_that_were_left_out(tmp_path, rank_path) -> None:
+def test_copies_that_were_left_out(tmp_path, vocabulary) -> None:
     root = build_dataset(
         tmp_path / "built",
         [["Once.", "Twice.", "Twice."]],
-        tokenizer=str(rank_path),
+        tokenizer=str(vocabulary),
         deduplicate="exact",
     )
     screen, out = console()

@@ -1,7 +1,6 @@
 """Holding a dataset in an object store, tested with a store in memory and a real one."""
 
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -10,7 +9,7 @@ from streaming_ext.base.errors import StorageError, TransientStorageError, Usage
 from streaming_ext.store import holding
 from streaming_ext.store import lease as lease_module
 from streaming_ext.store.lease import Lease
-from tests.command_line import wait_for
+from tests.command_line import wait_for, within_a_minute
 from tests.streaming_ext.store.conftest import Cloud
 
 
@@ -70,13 +69,6 @@ def held(objects: Objects, messages: list[str] | None = None) -> contextmanager:
     return Lease(objects).held((messages if messages is not None else []).append)
 
 
-@contextmanager
-def soon() -> Iterator[None]:
-    began = time.monotonic()
-    yield
-    assert time.monotonic() - began < 60
-
-
 def lost(lease: Lease) -> str:
     """Return why a run lost its hold; empty if it still holds."""
     try:
@@ -91,7 +83,7 @@ def lost(lease: Lease) -> str:
 )
 def test_a_store_that_does_not_do_what_it_answers(objects: Objects) -> None:
     refused = pytest.raises(StorageError, match="bucket/out: its lock .* cannot be taken")
-    with soon(), refused, held(objects):
+    with within_a_minute(), refused, held(objects):
         pytest.fail("held")
     assert objects.requests < 100
     assert not objects.held
@@ -109,7 +101,7 @@ def test_a_listing_that_shows_nothing_for_a_moment_loses_nothing(
         wait_for(lambda: objects.requests > before + 2)
         lease.require()
         objects.lists = True
-        with soon():
+        with within_a_minute():
             while "gone" not in lost(lease):
                 objects.held.clear()  # repeated: a beat that has just looked puts its lock back
                 time.sleep(0.02)
@@ -120,7 +112,12 @@ class TestElsewhere:
     def test_a_live_holder_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lease_module, "LEASE_SECONDS", 60.0)
         objects = Objects()
-        with held(objects), soon(), pytest.raises(UsageError, match="Another run"), held(objects):
+        with (
+            held(objects),
+            within_a_minute(),
+            pytest.raises(UsageError, match="Another run"),
+            held(objects),
+        ):
             pytest.fail("held twice")
 
     @pytest.mark.parametrize("cloud", ["s3"], indirect=True)
@@ -146,7 +143,7 @@ def test_a_dead_holder_of_this_machine_is_followed_at_once(monkeypatch: pytest.M
     objects = Objects()
     content = f'{{"machine": "{holding.this_machine()}", "pid": 999999999, "started": "1"}}'
     objects.put("runs/.lock-00000001", content.encode())
-    with soon(), held(objects):
+    with within_a_minute(), held(objects):
         assert list(objects.held) == ["runs/.lock-00000002"]
 
 

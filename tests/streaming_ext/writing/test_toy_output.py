@@ -59,7 +59,7 @@ class FlatConfig(ShardConfig):
 
 
 def test_a_toy_output_is_written_published_verified_shown_and_read(
-    tmp_path, rank_path, monkeypatch
+    tmp_path, vocabulary, monkeypatch
 ) -> None:
     monkeypatch.setitem(FORMATS, "flat", FlatFormat)
     texts = [text[:300] for text in make_documents(30, seed=3)]
@@ -67,7 +67,7 @@ def test_a_toy_output_is_written_published_verified_shown_and_read(
         tmp_path,
         [texts[:18], texts[18:]],
         kind=FlatConfig,
-        tokenizer=str(rank_path),
+        tokenizer=str(vocabulary),
         sequence_length=LENGTH,
         compression="none",
     )
@@ -99,9 +99,9 @@ def test_a_toy_output_is_written_published_verified_shown_and_read(
     assert len(rows) == dataset.size // 4 * 4
 
 
-def test_the_usual_output_stands_in_no_file(tmp_path, rank_path) -> None:
+def test_the_usual_output_stands_in_no_file(tmp_path, vocabulary) -> None:
     """Datasets that were made before there was a choice keep their bytes."""
-    root = build_dataset(tmp_path, [["One document."]], tokenizer=str(rank_path))
+    root = build_dataset(tmp_path, [["One document."]], tokenizer=str(vocabulary))
     assert b"output_format" not in (root / "manifest.json").read_bytes()
     assert b"output_format" not in (root / "parts/00000.json").read_bytes()
 

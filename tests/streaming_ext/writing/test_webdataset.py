@@ -28,7 +28,7 @@ LENGTH = 64
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> dict[str, Path]:
+def both(tmp_path_factory: pytest.TempPathFactory, vocabulary: Path) -> dict[str, Path]:
     """The same texts as MDS and as tars."""
     texts = [text[:500] for text in make_documents(40, seed=3)]
     found = {}
@@ -36,7 +36,7 @@ def both(tmp_path_factory: pytest.TempPathFactory, rank_path: Path) -> dict[str,
         found[name] = build_dataset(
             tmp_path_factory.mktemp(name),
             [texts[:24], texts[24:]],
-            tokenizer=str(rank_path),
+            tokenizer=str(vocabulary),
             sequence_length=LENGTH,
             output_format=name,
             shard_size=2048,
@@ -59,13 +59,13 @@ def rows_in_tars(split: Path) -> list[list[int]]:
     return found
 
 
-def test_no_two_tars_have_one_name(both, tmp_path, rank_path) -> None:
+def test_no_two_tars_have_one_name(both, tmp_path, vocabulary) -> None:
     """Caches of `webdataset` and `wids` know a tar by its name, and would mix up two of them."""
     texts = [text[:500] for text in make_documents(20, seed=4)]
     other = build_dataset(
         tmp_path,
         [texts],
-        tokenizer=str(rank_path),
+        tokenizer=str(vocabulary),
         sequence_length=LENGTH,
         output_format="webdataset",
         shard_size=2048,
@@ -155,14 +155,14 @@ def test_damage_is_found(both) -> None:
             form.table(index, where="index.json")
 
 
-def test_exports_and_imports_of_it(both, rank_path, tmp_path) -> None:
+def test_exports_and_imports_of_it(both, vocabulary, tmp_path) -> None:
     """Exports of tars equal those of MDS shards; an import may make tars too."""
     files = [content(exported(both[name], tmp_path / name, "olmo")) for name in both]
     one, other = ({k: v for k, v in each.items() if k.endswith(".npy")} for each in files)
     assert one == other
     assert len(one) == 4
     options = {
-        "tokenizer": str(rank_path),
+        "tokenizer": str(vocabulary),
         "pattern": "gpt2",
         "holdout_fraction": 0,
         "output_format": "webdataset",

@@ -63,13 +63,13 @@ def test_the_texts() -> None:
         assert any(needed in text for text in texts), needed
 
 
-def test_the_same_tokenizer_in_every_form(own, file, rank_path, tokenizer) -> None:
+def test_the_same_tokenizer_in_every_form(own, file, vocabulary, tokenizer) -> None:
     hub = of_transformers(file)
     for given in (own, file, str(file), hub, tokenizers.Tokenizer.from_file(str(file))):
         assert compared(own, given) == "", type(given)
     assert hub.encode("<|im_start|>") == [len(hub) - 1]  # its own settings are restored
     assert not hub.backend_tokenizer.encode_special_tokens
-    for given in (str(rank_path), tokenizer.encoding):  # the file itself names no pattern
+    for given in (str(vocabulary), tokenizer.encoding):  # the file itself names no pattern
         assert compared(tokenizer, given) == "", type(given)
 
 

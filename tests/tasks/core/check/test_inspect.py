@@ -53,9 +53,9 @@ def all_samples(dataset: LocalStorage, description: DatasetDescription) -> list[
 
 
 def test_counts_are_those_of_the_texts_and_bytes_those_on_the_disk(
-    dataset, description, texts, rank_path
+    dataset, description, texts, vocabulary
 ) -> None:
-    tokenizer = load_tokenizer(str(rank_path), pattern="gpt2")
+    tokenizer = load_tokenizer(str(vocabulary), pattern="gpt2")
     kept = [text for file in texts for text in file if text]
     lengths = [len(tokenizer.encode(text)) for text in kept]
     assert description.documents == len(kept)

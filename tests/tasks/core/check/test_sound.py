@@ -45,9 +45,9 @@ def test_nothing_is_found_in_a_sound_dataset(config, tmp_path, texts) -> None:
     assert report.checked.tokens == report.checked.retokenized_tokens
 
 
-def test_other_tokenizers(tmp_path, texts, rank_path, tokenizer_json) -> None:
+def test_other_tokenizers(tmp_path, texts, vocabulary, tokenizer_json) -> None:
     large, other = tmp_path / "large.tiktoken", tmp_path / "tokenizer.json"
-    large.write_bytes(rank_path.read_bytes() + b"eHh4eHh4eHh4 70000\n")
+    large.write_bytes(vocabulary.read_bytes() + b"eHh4eHh4eHh4 70000\n")
     other.write_text(tokenizer_json)
     wide = build_dataset(tmp_path / "wide", texts, tokenizer=str(large))
     assert manifest_of(wide).spec.dtype == "uint32"

@@ -14,7 +14,6 @@ from pydantic import ValidationError
 from flows.terminal.show_checks import show_dataset
 from streaming_ext.base.errors import ConfigMismatchError, UsageError
 from streaming_ext.format.duplicates import duplicates_path
-from streaming_ext.format.schema import FileRecord
 from streaming_ext.store import LocalStorage
 from tasks.core.check.inspect import describe
 from tasks.core.options import Deduplication
@@ -245,9 +244,7 @@ def test_changed_sketches(forger, change) -> None:
         values = table["sketch"].to_pylist()
         values[0] = values[0][:-1] + (b"" if change == "a shorter sketch" else b"?")
         table = table.set_column(2, "sketch", [values])
-    pq.write_table(table, forger.root / path)
-    file = FileRecord.of(path, (forger.root / path).read_bytes()).model_dump()
-    forger.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
+    forger.set_digests(path, table)
     assert found_in(forger.root) == [path]
 
 

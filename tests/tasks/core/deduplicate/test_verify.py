@@ -32,6 +32,11 @@ class CopiesForger(Forger):
         self.change(part, duplicates=listed, **counts)
         self.seal()
 
+    def set_digests(self, path: str, table: pa.Table) -> None:
+        pq.write_table(table, self.root / path)
+        file = FileRecord.of(path, (self.root / path).read_bytes()).model_dump()
+        self.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
+
     def name_another_first(self) -> int:
         """Name another document of part 0 as the first of a copy in part 2; return its row."""
         table = self.copies(2)
@@ -133,9 +138,7 @@ def test_hashes_of_other_documents(forger, change) -> None:
         values = table[name].to_numpy().copy()
         values[4] += 1000
         table = table.set_column(number, name, [values])
-    pq.write_table(table, forger.root / path)
-    file = FileRecord.of(path, (forger.root / path).read_bytes()).model_dump()
-    forger.seal(lambda manifest: manifest["digests"][0].update(files=[file]))
+    forger.set_digests(path, table)
     if change == "another text":  # only the sources and copies of that text show it
         require_sound(forger.root)
         assert "digests" in found_in(forger.root, deep=True)

@@ -58,7 +58,7 @@ def test_small_spills(builder, whole, small_spills) -> None:
 
 
 class Counting(LocalStorage):
-    """A store that counts the reads of spills."""
+    """A store that counts as remote, and counts the reads of spills."""
 
     reads = 0
 
@@ -105,15 +105,7 @@ def test_what_a_document_takes(tmp_path) -> None:
     assert taken == pytest.approx(estimate.SPILL_BYTES, rel=0.05)
 
 
-class Far(LocalStorage):
-    """A store that counts as remote when spills are read."""
-
-    @property
-    def remote(self) -> bool:
-        return True
-
-
-@pytest.mark.parametrize("kind", [LocalStorage, Far])
+@pytest.mark.parametrize("kind", [LocalStorage, Counting])
 def test_damage(builder, kind) -> None:
     """A byte has another value, a spill is cut, or a spill is missing."""
     plan, output = builder.begin()

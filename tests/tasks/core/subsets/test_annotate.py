@@ -73,10 +73,9 @@ def values_of(root: Path, column: str) -> dict[Origin, Any]:
     for record in records:
         part = PartOfDataset(storage, manifest, record.part)
         values = part.added()[column].to_pylist()
-        origins, first = part.source_rows(), 0
-        splits = pq.read_table(root / record.documents.path, columns=["row"])
-        assert len(splits) == len(values)
+        origins = part.source_rows()
         table = pq.read_table(root / record.documents.path).to_pydict()
+        assert len(table["row"]) == len(values)
         for first, value in enumerate(values):
             own = origins.of(table["row"][first], table.get("source", table["row"])[first])
             found[own.source, own.row] = value
