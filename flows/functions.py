@@ -124,28 +124,28 @@ def _as_argument(option: re.Match[str]) -> str:
 
 @_with_settings
 def shard(config: ShardConfig, printing: ConfigOptions) -> Dataset:
-    """Tokenize text files into MDS shards with a holdout split; run again, it resumes."""
+    """Tokenize text files into MDS shards with a holdout split; call it again to resume."""
     outputs.shard(config, printing=printing)
     return Dataset(config.output)
 
 
 @_with_settings
 def extend(config: ExtendConfig, printing: ConfigOptions) -> Dataset:
-    """Add source files to a published dataset; run again, it resumes."""
+    """Add source files to a published dataset; call it again to resume."""
     outputs.extend(config, printing=printing)
     return Dataset(config.dataset)
 
 
 @_with_settings
 def import_(config: ImportConfig, printing: ConfigOptions) -> Dataset:
-    """Make a dataset of the token files of another trainer; run again, it resumes."""
+    """Make a dataset of the token files of another trainer; call it again to resume."""
     outputs.import_(config, printing=printing)
     return Dataset(config.output)
 
 
 @_with_settings
 def export(config: ExportConfig, printing: ConfigOptions) -> Export:
-    """Write a dataset in the format of another trainer; run again, it resumes."""
+    """Write a dataset in the format of another trainer; call it again to resume."""
     outputs.export(config, printing=printing)
     return Export(config.output)
 
@@ -173,7 +173,7 @@ def subset(config: SubsetConfig, printing: ConfigOptions) -> Dataset:
 
 @_with_settings
 def annotate(config: AnnotateConfig, printing: ConfigOptions) -> Dataset:
-    """Add columns to the documents of a dataset; run again, it resumes."""
+    """Add columns to the documents of a dataset; call it again to resume."""
     outputs.annotate(config, printing=printing)
     return Dataset(config.dataset)
 

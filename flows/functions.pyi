@@ -61,7 +61,7 @@ def shard(
     partitions: int = 16,
     quiet: bool = False,
 ) -> Dataset:
-    """Tokenize text files into MDS shards with a holdout split; run again, it resumes.
+    """Tokenize text files into MDS shards with a holdout split; call it again to resume.
 
     Args:
         sources: Files, folders, patterns, URLs, or a Hub dataset, ORG/NAME.
@@ -94,12 +94,12 @@ def shard(
         output: Location of the dataset: a folder, s3://, gs:// or az://.
         sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
-        holdout_seed: Seed that decides which documents those are.
+        holdout_seed: Seed of the choice of these documents.
         shard_size: Upper bound of an uncompressed shard.
         output_format: Format of shards: mds, webdataset.
         compression: zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none.
         shuffle: Put documents in a random order, over all parts.
-        shuffle_seed: Seed that decides which order that is; default: 0.
+        shuffle_seed: Seed of this order; default: 0.
         deduplicate: Leave out copies of earlier texts.
         near_similarity: Least similarity of near copies; default: 0.8.
         near_bands: Bands of a sketch, of which near copies have one in common; default: 14.
@@ -128,12 +128,12 @@ def extend(
     partitions: int = 16,
     quiet: bool = False,
 ) -> Dataset:
-    """Add source files to a published dataset; run again, it resumes.
+    """Add source files to a published dataset; call it again to resume.
 
     Args:
         dataset: The dataset: a folder, s3://, gs:// or az://.
         sources: Sources to add, as for shard; files that it already holds are left out.
-        tokenizer: The tokenizer that it was made with, if it lost its own copy.
+        tokenizer: Tokenizer that the dataset was made with, if its own copy is lost.
         hub_config: Configuration of a Hub dataset, such as sample-10BT.
         part_size: Cut larger files into parts of this size, if possible.
         min_part_size: Put small source files into one part until it has this size.
@@ -168,7 +168,7 @@ def import_(
     scratch: str | None = None,
     quiet: bool = False,
 ) -> Dataset:
-    """Make a dataset of the token files of another trainer; run again, it resumes.
+    """Make a dataset of the token files of another trainer; call it again to resume.
 
     Args:
         format: Format of the files; see docs/how-to/import.md.
@@ -184,7 +184,7 @@ def import_(
         output: Location of the dataset: a folder, s3://, gs:// or az://.
         sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
-        holdout_seed: Seed that decides which documents those are.
+        holdout_seed: Seed of the choice of these documents.
         shard_size: Upper bound of an uncompressed shard.
         output_format: Format of shards: mds, webdataset.
         compression: zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none.
@@ -205,7 +205,7 @@ def export(
     scratch: str | None = None,
     quiet: bool = False,
 ) -> Export:
-    """Write a dataset in the format of another trainer; run again, it resumes.
+    """Write a dataset in the format of another trainer; call it again to resume.
 
     Args:
         format: Format to write: megatron, nanogpt, llmc, modded-nanogpt, litdata, nanotron, olmo, parquet, webdataset; see docs/how-to/export.md.
@@ -279,7 +279,7 @@ def subset(
         dataset: Folder or URL of a published dataset.
         output: Location of the output: a folder, s3://, gs:// or az://.
         where: Take documents for which "score >= 3 and tokens < 900" holds.
-        documents: How many documents, of all splits together.
+        documents: Number of documents, over all splits.
         tokens: Number of tokens, such as 10M; whole documents only.
         seed: Seed of the random choice of documents; default: 0.
         first: Take the first documents in order, not random ones.
@@ -306,7 +306,7 @@ def annotate(
     characters: bool = False,
     quiet: bool = False,
 ) -> Dataset:
-    """Add columns to the documents of a dataset; run again, it resumes.
+    """Add columns to the documents of a dataset; call it again to resume.
 
     Args:
         dataset: The dataset: a folder, s3://, gs:// or az://.
@@ -477,12 +477,12 @@ def plan(
         output: Planned location of the dataset; uploads use the link.
         sequence_length: Tokens per sample.
         holdout_fraction: Fraction of the documents kept out of training.
-        holdout_seed: Seed that decides which documents those are.
+        holdout_seed: Seed of the choice of these documents.
         shard_size: Upper bound of an uncompressed shard.
         output_format: Format of shards: mds, webdataset.
         compression: zstd:1, gz:6, bz2 or none; default: zstd:1, for webdataset none.
         shuffle: Put documents in a random order, over all parts.
-        shuffle_seed: Seed that decides which order that is; default: 0.
+        shuffle_seed: Seed of this order; default: 0.
         deduplicate: Leave out copies of earlier texts.
         near_similarity: Least similarity of near copies; default: 0.8.
         near_bands: Bands of a sketch, of which near copies have one in common; default: 14.
@@ -493,7 +493,7 @@ def plan(
         engine: Fast engine, or the reference.
         executor: here, prefect://FLOW/DEPLOYMENT or dask://HOST:PORT.
         partitions: Runs on a work pool; about four per host.
-        hosts: Machines that divide the work.
+        hosts: Number of hosts that divide the work.
         link: Network link of each host, as 1Gbit or 500MB; default: 1Gbit if used.
         disk: Write rate of each host's disk; default: as measured here.
         remote_sources: True if the link carries the sources; default: as SOURCES say.

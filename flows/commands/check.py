@@ -99,7 +99,7 @@ def verify(
     seed
         Seed for the choice of these parts.
     workers
-        Threads.
+        Number of threads.
     """
     from flows.terminal.show_checks import show_verified, show_verified_export
 

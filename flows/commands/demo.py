@@ -24,7 +24,7 @@ def demo(output: Path = Path("demo-output")) -> None:
     Parameters
     ----------
     output
-        Folder for all of it.
+        Folder for everything that the demo makes.
     """
     if output.parts and output.parts[0].endswith(":"):
         raise UsageError(f"{output}: the demo needs a folder of this machine.")

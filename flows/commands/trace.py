@@ -54,7 +54,7 @@ class Question(Options):
     epochs: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Number of epochs to plan or to search."""
     ranks: int = 1
-    """Data-parallel ranks."""
+    """Number of data-parallel ranks."""
     output: str | None = None
     """Write the documents to a Parquet file, as `exclude` reads it; the plan to an SVG file."""
 

@@ -104,7 +104,7 @@ class Extension(Options):
     sources: Annotated[Several, Field(min_length=1)]
     """Sources to add, as for shard; files that it already holds are left out."""
     tokenizer: Annotated[str | None, Field(min_length=1)] = None
-    """The tokenizer that it was made with, if it lost its own copy."""
+    """Tokenizer that the dataset was made with, if its own copy is lost."""
 
 
 class ExtendConfig(ExecutionOnHosts, Fetching, PartOptions, HubOptions, Extension):

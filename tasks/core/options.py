@@ -92,7 +92,7 @@ class Output(Options):
     holdout_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.001
     """Fraction of the documents kept out of training."""
     holdout_seed: Annotated[int, Field(ge=0, lt=2**64)] = 0
-    """Seed that decides which documents those are."""
+    """Seed of the choice of these documents."""
     shard_size: Annotated[ByteSize, Field(ge=1024, le=MAX_SHARD_BYTES)] = ByteSize(64 * 2**20)
     """Upper bound of an uncompressed shard."""
     output_format: Annotated[
@@ -133,7 +133,7 @@ class Order(Options):
     shuffle: ShuffleMode | None = None
     """Put documents in a random order, over all parts."""
     shuffle_seed: Annotated[int | None, Field(ge=0, lt=2**63)] = None
-    """Seed that decides which order that is; default: 0."""
+    """Seed of this order; default: 0."""
 
     @field_validator("shuffle_seed")
     @classmethod

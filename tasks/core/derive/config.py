@@ -51,7 +51,7 @@ class _Chosen(Options):
     where: str | None = None
     """Take documents for which "score >= 3 and tokens < 900" holds."""
     documents: Annotated[int | None, Field(gt=0)] = None
-    """How many documents, of all splits together."""
+    """Number of documents, over all splits."""
     tokens: Annotated[str | None, Field(coerce_numbers_to_str=True)] = None
     """Number of tokens, such as 10M; whole documents only."""
     seed: Annotated[int | None, Field(ge=0, lt=2**63)] = None

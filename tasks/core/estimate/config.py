@@ -51,7 +51,7 @@ class Machines(Options):
     heading: ClassVar[str] = "Machines"
 
     hosts: Annotated[int, Field(gt=0, le=10_000)] = 1
-    """Machines that divide the work."""
+    """Number of hosts that divide the work."""
     link: Rate | None = None
     """Network link of each host, as 1Gbit or 500MB; default: 1Gbit if used."""
     disk: Rate | None = None
