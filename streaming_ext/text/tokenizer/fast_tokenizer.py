@@ -317,8 +317,8 @@ def _added_tokens(
 ) -> list[dict[str, Any]] | str:
     """Return the added tokens that gigatoken looks for; none if the reference finds none in texts.
 
-    The reference treats a special token as text, but hides what overlaps it. So gigatoken finds all
-    added tokens, and a document that holds a special one goes to the reference.
+    To the reference a special token is text, but it hides the added tokens that overlap it. So
+    gigatoken finds all of them, and a document that holds a special one goes to the reference.
 
     Args:
         tokenizer: the reference.
