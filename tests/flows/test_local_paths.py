@@ -1,4 +1,4 @@
-"""Paths that lead nowhere: in the home of no user, or with bytes that are no text."""
+"""Impossible paths: in the home of an unknown user, or with bytes that are not text."""
 
 import os
 from pathlib import Path

@@ -23,7 +23,7 @@ def answering(
         command: the command that starts the server.
         url: a URL at which it answers, whatever it says.
         log: the file for what it prints.
-        env: its environment, by default this process's.
+        env: the environment of the server, by default this process's.
     """
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=env, stdout=output, stderr=output)

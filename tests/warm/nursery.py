@@ -46,7 +46,8 @@ class Nursery:
 
         Args:
             request: a value for JSON.
-            streams: its standard streams, -1 for one of this process; then what to keep open.
+            streams: the standard streams of the child, -1 for one of this process, and then the
+                descriptors that it keeps open.
         """
         given = [number if stream == -1 else stream for number, stream in enumerate(streams)]
         with self._lock:

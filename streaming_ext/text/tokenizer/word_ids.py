@@ -35,9 +35,10 @@ _RUNS_OF_SPACES: Final = {"Regex": " {2,}"}
 def splits_at_spaces(config: Mapping[str, Any]) -> bool:
     """Tell if the tokenizer of a tokenizer.json encodes the words of a text apart."""
     steps = in_order(config.get("pre_tokenizer"), "pretokenizers")
+    others = [step for step in steps if step["type"] not in _BY_CHARACTER]
     return (
         all(map(_is_local, in_order(config.get("normalizer"), "normalizers")))
-        and any(map(_splits, [step for step in steps if step["type"] not in _BY_CHARACTER][:1]))
+        and any(map(_splits, others[:1]))
         # Special tokens are text; others are found first, wherever they stand.
         and all(token["special"] for token in config["added_tokens"])
     )

@@ -111,8 +111,7 @@ class AnnotateJob(Job[MadePart]):
 
 
 def _tokenizer_of(dataset: Storage, manifest: FileRecord) -> Tokenizer:
-    spec = read_dataset_manifest(dataset, manifest).spec
-    return open_tokenizer(DatasetFiles(dataset), spec)
+    return open_tokenizer(DatasetFiles(dataset), read_dataset_manifest(dataset, manifest).spec)
 
 
 def _column_of(exclude: ExcludedTexts | None) -> str:

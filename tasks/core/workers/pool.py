@@ -106,11 +106,11 @@ class WorkerPool:
     """
 
     def __init__(self, size: int, *, inherited: Sequence[int] = ()) -> None:
-        self._size = size
         self._inherited = inherited
         self._lock = threading.Lock()
         # Slots with a worker come first, so a free worker is used before another one is started.
-        self._slots: queue.PriorityQueue[tuple[bool, int, Worker | None]] = queue.PriorityQueue()
+        self._slots: queue.PriorityQueue[tuple[bool, int, Worker | None]]
+        self._slots = queue.PriorityQueue(size)
         for number in range(size):
             self._slots.put((True, number, None))
         self._alive: set[Worker] = set()
@@ -162,7 +162,7 @@ class WorkerPool:
 
         Only one worker works until the job is done: others would repeat its work.
         """
-        first, *others = [self._slots.get() for _ in range(self._size)]
+        first, *others = [self._slots.get() for _ in range(self._slots.maxsize)]
         self._slots.put(first)
 
         def run() -> None:

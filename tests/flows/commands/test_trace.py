@@ -162,8 +162,8 @@ def parameters(of: object) -> set[str]:
     return {*inspect.signature(of).parameters} - {"self", "stock"}
 
 
-# Arguments that do not decide which documents a step holds: where the data lies and how it is
-# read, what else a batch holds, and the rank of the caller.
+# Arguments that leave the documents of a step as they are: the location of the data, the way it is
+# read, the other contents of a batch, and the rank of the caller.
 NO_ORDER = {
     "streams",
     "remote",

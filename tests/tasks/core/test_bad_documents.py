@@ -13,7 +13,7 @@ from streaming_ext.text.documents import objects
 from tasks.core.check.inspect import describe
 from tasks.core.check.verify import verify
 from tasks.core.synthetic import make_documents
-from tests.tasks.core.build_dataset import build_from, require_sound
+from tests.tasks.core.build_dataset import build_from, found_in, require_sound
 from tests.tasks.core.check.damage import printed
 
 TEXTS = [text[:500] for text in make_documents(260, seed=7)]
@@ -66,6 +66,11 @@ def test_skipped_ones_are_counted_listed_and_shown(tmp_path) -> None:
     shards = [path for path in storage.list() if ".mds" in path]
     assert [path for path in same.list() if ".mds" in path] == shards
     assert all(storage.read(path) == same.read(path) for path in shards)
+
+    # A source that changed since is found.
+    data = (sources / "a.jsonl").read_bytes()
+    (sources / "a.jsonl").write_bytes(data.replace(b'{"text": 5}', b'{"text":"y'))
+    assert found_in(tmp_path / "dataset", deep=True)
 
 
 def test_another_version_may_say_otherwise_what_is_wrong(tmp_path, monkeypatch) -> None:

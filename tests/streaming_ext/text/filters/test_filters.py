@@ -155,3 +155,7 @@ def test_nan_is_a_value(tmp_path: Path, where: str, kind: pa.DataType) -> None:
 def test_senseless_ones_are_refused(filters: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Filters(**filters)
+
+
+def test_a_column_alone_is_a_condition() -> None:
+    assert Filters(where="language").given() == {"where": "language"}
