@@ -1,6 +1,5 @@
 """The steps of every flow that makes an output: plan, lock the output, make parts, publish."""
 
-import os
 import platform
 import time
 from contextlib import AbstractContextManager
@@ -21,6 +20,7 @@ from flows.terminal.printing import parts_text, visible
 from flows.watched import Config, Plan, WatchedRun, watched
 from streaming_ext.base.errors import StoppedError, StorageError, UsageError
 from streaming_ext.base.extras import extras_named
+from streaming_ext.base.threads import cores
 from streaming_ext.format.reading import read_manifest
 from streaming_ext.format.schema import to_json
 from streaming_ext.store import Storage
@@ -156,7 +156,7 @@ def _do_phases(
         began=began,
         seconds=time.monotonic() - clock,
         host=platform.node(),
-        cores=os.cpu_count(),
+        cores=cores(),
         workers=build.config.workers,
         versions=installed_versions(),
         engine=", ".join(sorted({times.engine for times in done} - {""})) or None,

@@ -1,6 +1,5 @@
 """The commands that only read: `plan`, `bench`, `verify`, `inspect` and `check-tokenizer`."""
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -14,6 +13,7 @@ from flows.commands.options import DEFAULT_OUTPUT, ConfigOptions, OutputOptions
 from flows.stops import EXIT_FAILED
 from flows.terminal.printing import err, out, print_problem, say
 from streaming_ext.base.errors import UsageError
+from streaming_ext.base.threads import cores
 from streaming_ext.format.layout import Split
 from streaming_ext.store import open_storage
 from tasks.core.check.tokenizer import CheckTokenizerConfig
@@ -30,7 +30,7 @@ Generation = Annotated[
     str | None,
     Parameter(help="Start of the hash of an earlier manifest of an extended dataset."),
 ]
-_CORES = os.cpu_count() or 1
+_CORES = cores()
 OnProgress = Callable[[int, int], None]
 ReportT = TypeVar("ReportT", bound="Report")
 Measured = TypeVar("Measured", bound=BaseModel)

@@ -1,5 +1,7 @@
-"""Threads that wait for storage ahead of the use of the results."""
+"""The cores of this process, and threads that wait for storage ahead of the use of results."""
 
+import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +10,12 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use, by default all of the machine."""
+    count = os.cpu_count() or 1
+    return min(count, len(os.sched_getaffinity(0))) if sys.platform == "linux" else count
 
 
 def mapped_ahead(

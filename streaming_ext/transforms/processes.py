@@ -6,7 +6,6 @@ Workers work ahead of the consumer, and their results come in the order of the s
 import logging
 import math
 import multiprocessing
-import os
 import signal
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from torch.utils.data import get_worker_info
 
 from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import UsageError, WorkerDiedError
+from streaming_ext.base.threads import cores
 from streaming_ext.training.workers import Forks, end_with_parent
 from streaming_ext.transforms.block import Block, Sample, State, copied
 from streaming_ext.transforms.flow import Flow, Input, Open, Subset, require_others
@@ -92,7 +92,7 @@ class StepWorkers(NamedTuple):
         Raises:
             UsageError: an argument is wrong.
         """
-        number = max_workers if max_workers is not None else os.cpu_count() or 1
+        number = max_workers if max_workers is not None else cores()
         if executor_type not in {"thread", "process"} or number < 1 or prefetch_factor < 1:
             raise UsageError(
                 "executor_type must be 'thread' or 'process', max_workers and prefetch_factor 1 or "

@@ -3,7 +3,6 @@
 The configuration of a command inherits from its groups. The fields of the last base come first.
 """
 
-import os
 import re
 from typing import Annotated, Any, ClassVar, Literal, Self, cast
 
@@ -16,6 +15,7 @@ from pydantic import (
 )
 
 from streaming_ext.base.errors import UsageError, option_name
+from streaming_ext.base.threads import cores
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.duplicates import Comparison
 from streaming_ext.format.mds_index import MAX_SHARD_BYTES
@@ -33,11 +33,6 @@ from streaming_ext.writing.evaluation_texts import texts_in
 
 EngineChoice = Literal["auto", "reference"]
 _EXECUTOR = re.compile(r"here|prefect://[^/]+/[^/]+|dask(\+tls)?://[^/]+:\d+")
-
-
-def cores() -> int:
-    """Return the number of cores, the default number of worker processes."""
-    return os.cpu_count() or 1
 
 
 class Execution(Options):

@@ -26,7 +26,6 @@ groups alone. Each process verifies a section when it first uses it:
     end          length of the directory, 8 bytes; its XXH3-128, 16 bytes
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -38,7 +37,7 @@ import xxhash
 
 from streaming_ext.base.arrays import Flags, Ints, ceil_div, ranges
 from streaming_ext.base.errors import CorruptDatasetError, UsageError
-from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.base.threads import cores, mapped_ahead
 from streaming_ext.format.schema import content_hash
 from streaming_ext.order.order import Keys, key_of, mix
 from streaming_ext.reading.cache import ShardCache
@@ -398,7 +397,7 @@ def plan_groups(
         return int(starts[0]), rows
 
     groups = _cut(documents, count=count, tokens=tokens)
-    return mapped_ahead(pack, enumerate(groups), threads=min(4, os.cpu_count() or 1))
+    return mapped_ahead(pack, enumerate(groups), threads=min(4, cores()))
 
 
 def _cut(

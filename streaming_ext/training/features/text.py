@@ -16,6 +16,7 @@ from pydantic import ByteSize, Field, ValidationError
 from streaming_ext.base.errors import UsageError
 from streaming_ext.base.extras import extras_named
 from streaming_ext.base.plain_faults import plain_faults
+from streaming_ext.base.threads import cores
 from streaming_ext.format.compression import Compression
 from streaming_ext.format.schema import content_hash
 from streaming_ext.format.spec import DatasetSpec, FormatName, OnBadDocument
@@ -154,8 +155,8 @@ class TextStream(TokenStream):
         folder = Path(cache) / f"text-{_identity(spec, parts)}"
         require_apart(str(folder), text.sources)
         # The ranks of torchrun divide the cores and the work among them.
-        cores = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-        threads = text.scan_threads or cores
+        of_rank = max(1, (os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+        threads = text.scan_threads or min(of_rank, cores())
         DatasetMaker(folder, spec, parts, tokenizer, engine=text.engine, threads=threads).make(
             limit=limit
         )

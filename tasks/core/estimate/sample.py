@@ -1,6 +1,5 @@
 """A sample of the sources: texts that the workers of a run tokenize and write."""
 
-import os
 import random
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ import pyarrow.compute as pc
 
 from streaming_ext.base.arrays import ceil_div
 from streaming_ext.base.errors import EngineMismatchError, SourceError, UsageError
-from streaming_ext.base.threads import mapped_ahead
+from streaming_ext.base.threads import cores, mapped_ahead
 from streaming_ext.format.filters import NO_FILTERS
 from streaming_ext.format.layout import record_path
 from streaming_ext.format.record import RowCounts
@@ -153,7 +152,7 @@ def measure(
     engine = choose_engine(tokenizer, engine=config.engine)
     compared = 0 if isinstance(engine, ReferenceEngine) else _compared(texts, tokenizer, engine)
     report("tokenizing the sample")
-    workers = min(config.workers, os.cpu_count() or 1)
+    workers = min(config.workers, cores())
     with new_folder(scratch) as folder:
         done = _work_on(texts, tokenizer, spec, folder, workers=workers, engine=config.engine)
         tables = sum(file.stat().st_size for file in (folder / "output/documents").iterdir())

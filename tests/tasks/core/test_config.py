@@ -3,12 +3,12 @@
 Another test compares the defaults with docs/reference/options.md.
 """
 
-import os
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from streaming_ext.base.threads import cores
 from streaming_ext.format.spec import DatasetSpec, TokenizerIdentity
 from tasks.core.config import ShardConfig
 from tests.tasks.core.doubles import byte_tokenizer
@@ -73,7 +73,7 @@ def test_what_is_refused(options, said) -> None:
 
 
 def test_what_is_understood() -> None:
-    assert make().workers == os.cpu_count()
+    assert make().workers == cores()
     assert [make(shard_size=size).shard_size for size in ("64MiB", "2kB")] == [2**26, 2000]
     assert make(nodes=3, node_rank=2).node_rank == 2
     with pytest.raises(ValidationError, match="frozen"):
