@@ -13,7 +13,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
@@ -101,20 +101,25 @@ def _end_with_parent() -> None:
 async def _serve() -> None:
     """Print the URL of the API once it answers; return when the server has ended."""
     import uvicorn
+    from filelock import FileLock
     from prefect.server.api.server import create_app
     from prefect.settings import get_current_settings
 
     if get_current_settings().api.url:
         return  # the command uses the server that a profile names
-    get_current_settings().home.mkdir(parents=True, exist_ok=True)
+    home = get_current_settings().home
+    home.mkdir(parents=True, exist_ok=True)
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         create_app(ephemeral=True), log_level="error", lifespan="on", timeout_graceful_shutdown=2
     )
     server = uvicorn.Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
-    while not server.started and not serving.done():
-        await asyncio.sleep(0.02)
+    # Servers that start at once could not make one database. A read-only folder gets none.
+    lock = FileLock(home / "shardmill.lock") if os.access(home, os.W_OK) else nullcontext()
+    with lock:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.02)
     if server.started:
         print(f"http://127.0.0.1:{listener.getsockname()[1]}/api", flush=True)
     await serving

@@ -86,6 +86,14 @@ def test_nothing_is_served_before_it_is_asked_for(home) -> None:
     assert not home.exists()
 
 
+def test_servers_that_start_at_once_make_one_database(home) -> None:
+    with OwnServer() as first, OwnServer() as second, OwnServer() as third:
+        servers = first, second, third
+        for server in servers:
+            server.serve()
+        assert len({server.url() for server in servers}) == len(servers)
+
+
 def test_a_damaged_database_is_reported_in_a_line(home) -> None:
     home.mkdir(parents=True)
     (home / "prefect.db").write_bytes(b"12:00:00.112 | ERROR | no database" * 200)
