@@ -1,5 +1,6 @@
 """The command `shardmill`, which loads as little as possible before it handles Ctrl+C."""
 
+import io
 import os
 import signal
 import sys
@@ -19,10 +20,15 @@ def _null(mode: str) -> TextIO:
 
 
 def _open_streams() -> None:
-    """Open the standard streams that the caller closed, so that no file gets their descriptors."""
+    """Open the standard streams that the caller closed, so that no file gets their descriptors.
+
+    A terminal that is not UTF-8 shows other characters as escapes, on both streams of the output.
+    """
     sys.stdin = sys.stdin or _null("r")
     sys.stdout = sys.stdout or _null("w")
     sys.stderr = sys.stderr or _null("w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:

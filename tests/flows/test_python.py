@@ -131,6 +131,12 @@ def test_standard_streams_may_be_closed(served, dataset, tmp_path, closed) -> No
     assert (tmp_path / "out/export.json").exists() is (len(commands) > 1)
 
 
+def test_a_terminal_that_is_not_utf8(served, dataset) -> None:
+    env = {**served.env, "PYTHONIOENCODING": "ascii"}
+    program = [sys.executable, "-P", "-m", "flows.cli", "inspect", dataset, "--sample", "0"]
+    assert r"\u25b6 row " in succeeded(run_program(*program, env=env)).stdout
+
+
 REFUSED = {
     "tokenizer: no file": ({"tokenizer": "/nowhere/a.tiktoken"}, "No such file"),
     "tokenizer: a typo": ({"tokenizer": "gtp2", "pattern": None}, "Did you mean gpt2?"),
