@@ -126,14 +126,17 @@ class FastEngine:
     rate = None
 
     def __init__(self, tokenizer: Tokenizer, model: FastModel) -> None:
-        self.name = f"gigatoken {version('gigatoken')}"
+        versions = {package: version(package) for package in ("gigatoken", tokenizer.package)}
+        self.name = f"gigatoken {versions['gigatoken']}"
         self.reason = "exact for this tokenizer"
         self._tokenizer = tokenizer
         self._model = model
         self._renew()
         self._unsafe = (
             UnsafeTexts(
-                self._gigatoken.vocab, unsafe_ranges() if model.by_class else (), model.reserved
+                self._gigatoken.vocab,
+                unsafe_ranges(versions) if model.by_class else (),
+                model.reserved,
             )
             if model.by_class or model.reserved
             else None

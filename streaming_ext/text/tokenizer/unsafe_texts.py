@@ -2,13 +2,14 @@
 
 There are four times as many bytes as ids, so looking at the ids costs little. The bytes of the ids,
 one after another, are the bytes of the document. So a code point that engines may split differently
-lies in one token, or begins at the end of a token and goes on in the next tokens.
+lies in one token, or begins at the end of a token and goes on in the next tokens. A look at each
+pair of ids leaves few candidates, and the bytes of these decide.
 """
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -21,21 +22,36 @@ from streaming_ext.text.documents.text_array import taken
 # The code points on which engines may split or normalize text differently. Engines know the same
 # patterns, but each has its own tables of Unicode. A code point that Unicode 14.0 assigned has the
 # same class in all of them, with few exceptions; tests try each with the pinned versions.
+# "unassigned" are those of the first plane that 18.0 does not assign either: tests try each of them
+# with the newest versions of engines, too, so only unknown versions are not trusted with them.
 TABLE: Final = Path(__file__).with_name("unsafe_code_points.json")
+_TRIED: Final = {"gigatoken": [0, 10], "tokenizers": [0, 23], "tiktoken": [0, 14]}
 Ranges = Sequence[tuple[int, int]]  # of code points, both ends included, ascending
 # A character that begins but does not end in a token; its bytes at the start of the next token.
 _CUT: Final = re.compile(rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})?\Z")
 _REST: Final = re.compile(rb"[\x80-\xbf]{0,3}")
-_BLOCK: Final = 2**18  # ids processed together: more would leave the caches, fewer cost calls
+_BLOCK: Final = 2**17  # ids processed together: more would leave the caches, fewer cost calls
 _MOST: Final = 3  # further tokens in which a character may go on
-_FEW: Final = 1 / 16
 _FOUND: Final = 1  # the state after a match; the state after harmless bytes is 0
+# Groups of states for the look at pairs: first bytes of characters, by these bounds, then longer
+# beginnings, then matches.
+_FIRST_BYTES: Final = (0xE0, 0xE1, 0xE2, 0xE3, 0xF0)
+_LONGER: Final = 6
+_MATCHES: Final = 7
 
 
-@cache
-def unsafe_ranges() -> Ranges:
-    """Return the code points that are left to the reference."""
-    return tuple((start, end) for start, end in json.loads(TABLE.read_bytes()))
+def unsafe_ranges(versions: Mapping[str, str] | None = None) -> Ranges:
+    """Return the code points that are left to the reference.
+
+    Args:
+        versions: the versions of both engines, by package; None if they are unknown.
+    """
+    table = json.loads(TABLE.read_bytes())
+    is_tried = versions is not None and all(
+        [*map(int, re.findall(r"\d+", version))][:2] <= _TRIED[package]
+        for package, version in versions.items()
+    )
+    return sorted(table["changed"] + ([] if is_tried else table["unassigned"]))
 
 
 def parts_of(token: bytes) -> tuple[bytes, bytes, bytes]:
@@ -85,18 +101,17 @@ class UnsafeTexts:
         states = _States(unsafe)
         state_of = [states.after(_CUT.search(token[-3:])[0]) for token in tokens]  # type: ignore[index]
         # table: (states, rests), the state after a state and a rest
-        steps = states.steps([*rests])
-        self._bits = (len(rests) - 1).bit_length()
-        table = np.zeros((len(steps), 1 << self._bits), np.uint32)
-        table[:, : len(rests)] = steps
-        # edges: (ids,), the state after a token, and in the low bits the rest that it begins with
-        edges = np.zeros(max(vocabulary) + 1, np.uint32)
-        edges[ids] = state_of
-        edges[[*holders, *reserved]] = _FOUND
-        edges <<= self._bits
-        edges[ids] |= np.array(rest_of, np.uint32)
-        self._edges, self._table = edges, (table << self._bits).ravel()
-        self._is_open = (edges >> self._bits > 0).view(np.uint8)
+        table = np.array(states.steps([*rests]), np.uint32)
+        # ends, begins: (ids,), the state after each token, and the rest that it begins with
+        ends, begins = np.zeros((2, max(vocabulary) + 1), np.uint32)
+        ends[ids], begins[ids] = state_of, rest_of
+        ends[[*holders, *reserved]] = _FOUND
+        self._ends, self._begins, self._table = ends, begins, table
+        # pairs: (ids,), the group of the state after a token as a bit of the high byte, and in the
+        # low byte the groups that its rest may continue to a match
+        groups = states.groups()
+        goes_on = [np.bitwise_or.reduce(groups, where=column > 0) for column in table.T]
+        self._pairs = groups[ends] << 8 | np.array(goes_on, np.uint16)[begins]
 
     def rows(self, ids: npt.NDArray[np.uint32], offsets: Ints) -> Ints:
         """Return the documents that hold a match, ascending.
@@ -116,26 +131,13 @@ class UnsafeTexts:
 
     def _found(self, ids: npt.NDArray[np.uint32]) -> Ints:
         """Find the ids of a block that are, or begin, a match; the last ids can only go on."""
-        is_open = taken(self._is_open, ids)
-        count = np.count_nonzero(is_open)
-        if count == 0:
-            return np.empty(0, np.int64)
-        rest = np.uint32((1 << self._bits) - 1)
-        few = count < _FEW * len(ids)
-        # In some languages, some vocabularies leave most ids open. An index does not pay then.
-        at = np.flatnonzero(is_open.view(np.bool_)) if few else np.arange(0)
-        edges = np.append(taken(self._edges, ids[at] if few else ids), np.zeros(_MOST, np.uint32))
-        state = edges[:-_MOST]
+        pairs = np.append(taken(self._pairs, ids), np.uint16(1 << _MATCHES))
+        at = np.flatnonzero((pairs[:-1] >> 8 & pairs[1:]) != 0)
+        state = self._ends[ids[at]]
         for number in range(1, _MOST + 1):
-            if few:
-                after = taken(self._edges, ids[np.minimum(at + number, len(ids) - 1)])
-            else:
-                after = edges[number : number + len(ids)]
-            state = taken(self._table, state & ~rest | after & rest)
-            if not state.any():
-                break
-        found = np.flatnonzero(state) if not few else at[state > 0]
-        return found[found < _BLOCK]
+            state = self._table[state, self._begins[ids[np.minimum(at + number, len(ids) - 1)]]]
+        found: Ints = at[(state > 0) & (at < _BLOCK)]
+        return found
 
 
 class _States:
@@ -169,3 +171,10 @@ class _States:
             [self.after(text + rest) if rest else 0 for rest in rests] for text in self._open
         )
         return found
+
+    def groups(self) -> npt.NDArray[np.uint16]:
+        """Return the group of each state, as a bit; none for the state after harmless bytes."""
+        first = [
+            _LONGER if len(text) > 1 else bisect_right(_FIRST_BYTES, text[0]) for text in self._open
+        ]
+        return np.array([0, *(1 << group for group in (_MATCHES, *first))], np.uint16)
