@@ -88,6 +88,7 @@ def rendered(messages: Any, tools: Any, *, source: str, names: Mapping[str, Any]
     render = partial(template.render, given, add_generation_prompt=False)
     try:
         plain = render(**{_MARKED: lambda caller: caller()})
+        plain.encode()  # a tokenizer takes no half of a surrogate pair
         # Chunks lie around and within what is generated, in turns.
         chunks = render(**{_MARKED: lambda caller: f"{_MARK}{caller()}{_MARK}"}).split(_MARK)
     except Exception as error:  # a template's arithmetic may raise anything
@@ -161,7 +162,10 @@ def _pairs(block: Block, *, tokenizer: Any, columns: Sequence[str]) -> Block:
     """Label a completion after a prompt; the end-of-text after it is a label too."""
     begin, ids, masks = tokenizer("a")["input_ids"][:1], [], []
     start = begin if begin == [tokenizer.bos_token_id] else []
-    for pair in zip(*(values_of(block.column(name)) for name in columns), strict=True):
+    for name in columns:
+        if any(value is None for value in values_of(block.column(name))):
+            raise UsageError(f"Column {name!r} of a sample is None. Filter such samples out.")
+    for pair in zip(*(block.texts(name).to_pylist() for name in columns), strict=True):
         before, after = (without_ends(tokenizer, text) for text in pair)
         ids.append([*start, *before, *after, tokenizer.eos_token_id])
         masks.append(np.arange(len(ids[-1])) >= len(start) + len(before))

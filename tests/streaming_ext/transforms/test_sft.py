@@ -89,6 +89,15 @@ def test_pairs(hub_tokenizer) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "message"), [(None, "'a' of a sample is None"), (4, "'a' holds no text: .*int")]
+)
+def test_a_completion_that_is_no_text_is_refused(hub_tokenizer, answer, message) -> None:
+    pairs = Chain.from_sequence([{"q": "Two and two?", "a": answer}])
+    with pytest.raises(UsageError, match=message):
+        list(pairs.sft(hub_tokenizer, prompt="q", completion="a"))
+
+
+@pytest.mark.parametrize(
     "template",
     [
         TEMPLATE.replace("{{ eos_token }}", "{{ '\\n' }}"),
@@ -187,6 +196,7 @@ def around(begin: str, end: str) -> str:
         ({"text": "Hello"}, TEMPLATE, "no column 'messages'; it has 'text'"),
         (TALK, TEMPLATE.replace("'assistant'", "'bot'"), "marks nothing.*'role': 'user'"),
         (talk("Hello?"), TEMPLATE, "marks nothing"),
+        (talk("Hello?", "\ud83d"), TEMPLATE, "surrogates not allowed"),
         (TALK, "{{ ''.__class__.__mro__ }}" + "".join(GENERATION), "refuses a conversation"),
     ],
 )
