@@ -24,10 +24,11 @@ Value = str | int | float | bool
 _ColumnOf = Callable[[str, Kind], Any]  # returns a column by its name and the kind of its values
 
 MAX_LENGTH: Final = 10_000  # characters
-# A name in backticks, or a Python string, in which backticks are ordinary characters.
+# A name in backticks, a word that is not ASCII (Python would normalize it), or a Python string, in
+# which backticks are ordinary characters.
 _QUOTED = re.compile(
-    r"""`([^`]+)`|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
-    r"""|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""",
+    r"""`([^`]+)`|(\b\w*[^\x00-\x7f](?:\w|[^\x00-\x7f])*)"""
+    r"""|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'""",
     re.DOTALL,
 )
 # Each comparison: Arrow's function, and the comparison with its sides exchanged.
@@ -62,7 +63,10 @@ class Condition:
         Raises:
             UsageError: the condition is not understood; the message says what is allowed.
         """
-        _ = self.columns
+        try:
+            _ = self.columns
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise self._refused(getattr(error, "msg", None) or str(error)) from error
 
     @cached_property
     def columns(self) -> dict[str, Kind]:
@@ -104,10 +108,7 @@ class Condition:
         text = self.text
         if len(text) > MAX_LENGTH:
             raise UsageError(f"--where of {len(text)} characters, at most {MAX_LENGTH} are read.")
-        try:
-            return ast.parse(_QUOTED.sub(_stand_in, text).strip(), mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise self._refused(getattr(error, "msg", None) or str(error)) from error
+        return ast.parse(_QUOTED.sub(_stand_in, text).strip(), mode="eval").body
 
     def _column(self, node: ast.expr) -> str | None:
         """Return the column that a node names, or None if it names none."""
@@ -175,6 +176,7 @@ class Condition:
         return value
 
     def _refused(self, problem: str) -> UsageError:
+        problem = re.sub(rf"{_PREFIX}\w+", lambda word: _name(word[0]), problem)
         return UsageError(
             f"--where {self.text!r} is not understood: {problem}. Columns are compared with texts, "
             f"numbers, True and False by ==, !=, <, <=, >, >=, in [...], is None, joined by and, "
@@ -197,8 +199,10 @@ def understood(text: str | None) -> str | None:
 
 
 def _stand_in(match: re.Match[str]) -> str:
-    """Replace a name in backticks by a Python name; leave a string as it is."""
-    return f" {_PREFIX}{match[1].encode().hex()} " if match[1] else match[0]
+    """Replace a name by a Python name; leave a string, and what is no name, as it is."""
+    name = match[1] or match[2] or ""
+    is_name = match[1] or name.isidentifier()
+    return f" {_PREFIX}{name.encode().hex()} " if is_name else match[0]
 
 
 def _name(word: str) -> str:

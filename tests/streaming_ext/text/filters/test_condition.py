@@ -56,6 +56,13 @@ def test_paths_and_odd_names() -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["\u00b5", "cafe\u0301", "meta.\uff76\uff85", "हिन्दी"])
+def test_names_are_not_normalized(name: str) -> None:
+    condition = Condition(f"{name} == 'caf\u00e9 {name}'")
+    assert condition.columns == {name: "text"}
+    assert condition.holds({name: pa.array([f"caf\u00e9 {name}", name])}).tolist() == [True, False]
+
+
 def test_backticks_within_texts_are_characters() -> None:
     table = pa.table({"kind": ["a `b` c", "it's `b`", "other"], "it's": [1, 2, 3]})
     assert kept("kind != 'a `b` c'", table) == [False, True, True]
@@ -125,6 +132,11 @@ def test_whole_numbers_are_exact(values: list[int | None], bound: int) -> None:
         ("language == f'{score}'", "no text, number"),
         ("language if fork else score", "no comparison"),
         ("(" * 3000 + "fork" + ")" * 3000, "nested"),
+        ("`a b` == größe", "'a b' and 'größe'"),
+        ("language == \u201cen\u201d", "invalid character"),
+        ("not " * 2000 + "fork", "recursion"),
+        (r"language == '\ud800'", "surrogates"),
+        ("_in_backticks_x == 1", "hexadecimal"),
         ("x" * 20_000, "20000 characters"),
     ],
 )
