@@ -157,7 +157,8 @@ def _rows_of(table: ValueTable, part: PartOfDataset, key: str | None) -> Ints:
         return table.find(row_names(urls, files, rows))
     column = _key_of(part, key)
     rows = np.full(len(column), -1)
-    rows[np.asarray(column.is_valid())] = table.find(value_names(column.drop_null()))
+    if column.null_count < len(column):  # else it has no type
+        rows[np.asarray(column.is_valid())] = table.find(value_names(column.drop_null()))
     return rows
 
 

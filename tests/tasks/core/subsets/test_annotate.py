@@ -192,6 +192,22 @@ def test_documents_named_by_a_column(plain, key, suffix, tmp_path) -> None:
     require_sound(plain)
 
 
+def test_parts_without_a_document_or_without_a_name(tmp_path) -> None:
+    (tmp_path / "sources").mkdir()
+    for file, names, length in (("0", ["a", "b"], 9), ("1", [None, None], 9), ("2", ["c", "d"], 1)):
+        table = pa.table({"name": pa.array(names, pa.string()), "text": ["x y z "[:length]] * 2})
+        pq.write_table(table, tmp_path / f"sources/{file}.parquet")
+    root = build_from(
+        tmp_path / "sources", tmp_path / "data", keep_columns="name", min_characters=3
+    )
+    pq.write_table(pa.table({"name": ["b", "a"], "n": [1, 2]}), tmp_path / "table.parquet")
+    with pytest.raises(UsageError, match="2 of 4 documents of .* have no row"):
+        annotate(root, tmp_path / "table.parquet", key="name")
+    annotate(root, tmp_path / "table.parquet", key="name", partial=True)
+    assert [*values_of(root, "n").values()] == [2, 1, None, None]
+    require_sound(root, deep=True)
+
+
 def test_a_table_may_lack_documents_and_have_others(plain, tmp_path, caplog) -> None:
     documents = documents_of(plain)
     other = documents[0]._replace(row=9999)
