@@ -42,6 +42,7 @@ from streaming_ext.text.tokenizer.tokenizer import Tokenizer
 from streaming_ext.writing.evaluation_texts import evaluation_texts
 from tasks.core.derive.config import AnnotateConfig
 from tasks.core.derive.value_table import (
+    ORIGIN,
     ValueTable,
     added_columns,
     names_in,
@@ -355,9 +356,11 @@ def _indexed(
             f"{parts[0].files.storage} has no column {key!r}, it has "
             f"{', '.join(known) or 'none'}. Correct --key."
         )
-    table = read_table(where, data)
+    kind = _kind_of(parts, key)
+    texts = [key or ORIGIN[0]] if pa.types.is_large_string(kind) else []
+    table = read_table(where, data, texts)
     values = added_columns(table, key, known, where)
-    names = names_in(table, key, _kind_of(parts, key), _urls(parts, manifest), where)
+    names = names_in(table, key, kind, _urls(parts, manifest), where)
     indexed, again = ValueTable.of(names, values)
     if len(again):
         keys = ("source", "row") if key is None else (key,)
@@ -395,7 +398,7 @@ def _kind_of(parts: Sequence[PartOfDataset], key: str | None) -> pa.DataType:
         UsageError: the column holds no names, or names of several types.
     """
     if key is None:
-        return pa.null()
+        return pa.large_string()  # of `source`
 
     def kind_in(part: PartOfDataset) -> pa.DataType | None:
         column = _key_of(part, key)
@@ -405,7 +408,8 @@ def _kind_of(parts: Sequence[PartOfDataset], key: str | None) -> pa.DataType:
     if len(kinds) != 1 or pa.bool_() in kinds:
         shown = " and ".join(sorted(map(str, kinds))) or "null"
         raise UsageError(
-            f"column {key!r} is of type {shown}: documents are named by texts or by numbers."
+            f"column {key!r} is of type {shown}: documents are named by texts, or by numbers "
+            "of one type."
         )
     return kinds.pop()
 

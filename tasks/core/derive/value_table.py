@@ -34,26 +34,33 @@ _TEXT: Final = pa.large_string()
 _NAMES: Final = "names"  # column of the saved table; value columns have a prefix
 
 
-def _csv(file: Any) -> pa.Table:
+def _csv(file: Any, texts: Collection[str]) -> pa.Table:
     convert = pa_csv.ConvertOptions(null_values=[""])  # as for sources
     convert.strings_can_be_null, convert.quoted_strings_can_be_null = True, False
+    convert.column_types = dict.fromkeys(texts, _TEXT)
     parse = pa_csv.ParseOptions(newlines_in_values=True)
     return pa_csv.read_csv(file, parse_options=parse, convert_options=convert)
 
 
-_READERS: Final[Mapping[str, Callable[[Any], pa.Table]]] = {
-    ".parquet": pq.read_table,
+def _json(file: Any, texts: Collection[str]) -> pa.Table:
+    schema = pa.schema(dict.fromkeys(texts, pa.string()))
+    return pa_json.read_json(file, parse_options=pa_json.ParseOptions(explicit_schema=schema))
+
+
+_READERS: Final[Mapping[str, Callable[[Any, Collection[str]], pa.Table]]] = {
+    ".parquet": lambda file, texts: pq.read_table(file),
     ".csv": _csv,
-    ".jsonl": pa_json.read_json,
+    ".jsonl": _json,
 }
 
 
-def read_table(url: str, data: bytes) -> pa.Table:
+def read_table(url: str, data: bytes, names: Collection[str]) -> pa.Table:
     """Parse the table in a file.
 
     Args:
         url: the URL of the file, whose suffix gives the format.
         data: the bytes of the file.
+        names: the columns that name documents by texts, which may look like numbers.
 
     Raises:
         UsageError: the file has another format, or is damaged.
@@ -67,7 +74,11 @@ def read_table(url: str, data: bytes) -> pa.Table:
     try:
         if codec != "none":
             data = pa.CompressedInputStream(io.BytesIO(data), codec).read()
-        return reader(pa.BufferReader(data))
+        texts = names if reader is _csv else ()  # other formats have types
+        table = reader(pa.BufferReader(data), texts)
+        # A text that looks like a date stays a text.
+        dates = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
+        return reader(pa.BufferReader(data), [*texts, *dates]) if dates else table
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{url} cannot be read: {one_line(error)}.") from error
 

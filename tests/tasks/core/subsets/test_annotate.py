@@ -192,6 +192,26 @@ def test_documents_named_by_a_column(plain, key, suffix, tmp_path) -> None:
     require_sound(plain)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
+@pytest.mark.parametrize(
+    "names", [["007", "7"], ["1.0", "1e1"], ["2024-05-01", "2024-05-01 00:00:00"], ["true", "x"]]
+)
+def test_texts_that_look_like_something_else(names, suffix, tmp_path) -> None:
+    """Names and values in files without types: no number, date or truth value changes them."""
+    table = pa.table({"id": names, "text": ["first text", "second text"]})
+    pq.write_table(table, tmp_path / "source.parquet")
+    root = build_from(tmp_path / "source.parquet", tmp_path / "data", keep_columns="id")
+    path, date = tmp_path / f"table{suffix}", "2024-05-01T00:00:00Z"
+    rows = [{"id": name, "n": n, "date": date} for n, name in enumerate(names)]
+    if suffix == ".csv":
+        pa.csv.write_csv(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    annotate(root, path, key="id")
+    assert [*values_of(root, "n").values()] == [0, 1]
+    assert [*values_of(root, "date").values()] == [date, date]
+
+
 def test_parts_without_a_document_or_without_a_name(tmp_path) -> None:
     (tmp_path / "sources").mkdir()
     for file, names, length in (("0", ["a", "b"], 9), ("1", [None, None], 9), ("2", ["c", "d"], 1)):
