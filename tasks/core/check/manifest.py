@@ -250,6 +250,9 @@ def _other_members(
 
     for number, each in enumerate(manifest.merged):
         begin, end = end, end + each.parts
+        if each.spec.subset is not None:
+            older = ()
+            continue
         grown = made(each) if older else None
         if grown is None or content_hash(to_json(grown)) != each.manifest:
             first, older = begin, ()
@@ -258,7 +261,7 @@ def _other_members(
         older = (*older, grown.as_generation(file))
         tokenizer, same = each.spec.tokenizer, manifest.spec.tokenizer
         is_known = not number or (probed and tokenizer == same and tokenizer.kind != "huggingface")
-        if is_known and each.spec.subset is None and file.xxh128 != each.manifest:
+        if is_known and file.xxh128 != each.manifest:
             yield number
 
 

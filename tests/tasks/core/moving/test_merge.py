@@ -29,6 +29,7 @@ from tests.tasks.core.check.damage import check, files_named
 from tests.tasks.core.exports.exporting import content, exported
 from tests.tasks.core.imports.importing import documents_in, imported, write_ids
 from tests.tasks.core.moving.moved import merged
+from tests.tasks.core.subsets.with_columns import subset
 
 
 @pytest.fixture(scope="module")
@@ -88,6 +89,15 @@ def test_a_merged_dataset_is_merged_as_its_parts(first, second, both, tmp_path) 
     merged([both, third], tmp_path / "nested")
     merged([first, second, third], tmp_path / "flat")
     assert content(tmp_path / "nested") == content(tmp_path / "flat")
+
+
+def test_a_subset_that_took_nothing_of_a_member_is_merged(first, second, both, tmp_path) -> None:
+    count = sum(split.documents for split in Forger(first).manifest.splits.values())
+    subset(both, tmp_path / "subset", documents=count, first=True)
+    merged([tmp_path / "subset", second], tmp_path / "again")
+    parts = [each.parts for each in Forger(tmp_path / "again").manifest.merged]
+    assert parts[1:] == [0, 3]
+    require_sound(tmp_path / "again", deep=True)
 
 
 def test_what_does_not_go_together_is_refused_by_field(first, tmp_path) -> None:
