@@ -81,7 +81,6 @@ class JsonTokenizer(Tokenizer):
                 {**token, "special": token["special"] or token["content"] in (eot_token, bos_token)}
                 for token in added
             ]
-            special = {token["content"]: int(token["id"]) for token in added if token["special"]}
             vocabulary = dict(model["vocab"])  # a Unigram model has pairs with scores
             if usual_bos is None:
                 usual_bos = _beginning(config.get("post_processor") or {})
@@ -92,6 +91,21 @@ class JsonTokenizer(Tokenizer):
                 f"{where} has BPE dropout {model['dropout']}: its ids are drawn at random. Set "
                 "model.dropout to null."
             )
+        # These settings add or drop ids; here every id comes from the text.
+        unused = dict.fromkeys(("padding", "truncation", "post_processor"))
+        config = {**config, **unused, "added_tokens": added}
+        values = {key: canonical_json(value) for key, value in config.items()}
+        decisive = {
+            key: values.get(key, b"null") for key in ("normalizer", "pre_tokenizer", "model")
+        }
+        data = _object(values)
+        try:
+            reference = _reference(data)
+        except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
+            raise TokenizerError(f"tokenizers cannot read {where}: {error}") from None
+        # Added tokens have the ids that the library gives them, whatever the file says.
+        id_of = {token["content"]: reference.token_to_id(token["content"]) for token in added}
+        special = {token["content"]: id_of[token["content"]] for token in added if token["special"]}
         marks = Marks(
             where=where,
             special=special,
@@ -100,22 +114,9 @@ class JsonTokenizer(Tokenizer):
             how='list it in `added_tokens` with "special": true, as its library does on '
             "add_special_tokens() and save()",
         ).choose(eot_token, bos_token)
-        # These settings add or drop ids; here every id comes from the text.
-        unused = dict.fromkeys(("padding", "truncation", "post_processor"))
-        config = {**config, **unused, "added_tokens": added}
-        values = {key: canonical_json(value) for key, value in config.items()}
-        decisive = {
-            key: values.get(key, b"null") for key in ("normalizer", "pre_tokenizer", "model")
-        }
         others = canonical_json([added, marks["eot_token"], marks["eot_id"]])
         identity = b"[" + _object(decisive) + b"," + others[1:]
-        data = _object(values)
-        try:
-            reference = _reference(data)
-        except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
-            raise TokenizerError(f"tokenizers cannot read {where}: {error}") from None
-        # Added tokens have the ids that the library gives them, whatever the file says.
-        ids = [reference.token_to_id(token["content"]) for token in added if token["content"]]
+        ids = [id_ for content, id_ in id_of.items() if content]
         is_list = isinstance(model["vocab"], list)
         ids += range(len(model["vocab"])) if is_list else model["vocab"].values()
         made = cls(

@@ -348,6 +348,22 @@ def test_end_of_text_that_is_not_marked_special_is_still_text(
     assert 1 in tokenizer.encode("a<pad>b")
 
 
+def test_the_tokens_around_a_document_have_the_ids_of_the_library(
+    tmp_path: Path, tokenizer_json: str
+) -> None:
+    """The library numbers added tokens that are not in the vocabulary in their order."""
+    config = json.loads(tokenizer_json)
+    config["added_tokens"] += [
+        {**config["added_tokens"][0], "id": id_, "content": content}
+        for id_, content in ((5001, "<bos>"), (5000, "<eos>"))
+    ]
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(config))
+    found = load_tokenizer(str(path), eot_token="<eos>", bos_token="<bos>")
+    assert (found.bos_id, found.eot_id, found.vocab_size) == (1024, 1025, 1026)
+    assert found.decode([1024, 1025]) == "<bos><eos>"
+
+
 def test_a_tokenizer_that_cannot_be_honoured_is_refused(
     tmp_path: Path, tokenizer_json: str
 ) -> None:
