@@ -46,8 +46,8 @@ def splits_at_spaces(config: Mapping[str, Any]) -> bool:
 
 def _is_local(normalizer: Mapping[str, Any]) -> bool:
     match normalizer:
-        case {"type": "Replace", "pattern": {"String": str(text)}}:
-            return " " not in text
+        case {"type": "Replace", "pattern": {"String": str(text)}, "content": str(content)}:
+            return " " not in text and re.fullmatch(f"[{_PLAIN}]+", content) is not None
         case {"type": "Replace", "pattern": pattern}:
             return bool(pattern == _RUNS_OF_SPACES)
         case {"type": "Strip", "strip_left": left}:

@@ -189,6 +189,11 @@ def test_others_are_encoded_as_a_whole(tokenizer: JsonTokenizer) -> None:
         {"normalizer": of_spaces},
         {"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, of_spaces]}},
         {"normalizer": {**of_spaces, "pattern": {"Regex": "a b"}}},
+        # "a x x b" becomes "a" and a run of spaces, which pre-tokenizers split in another way.
+        *(
+            {"normalizer": {**of_spaces, "pattern": {"String": "x"}, "content": content}}
+            for content in ("", " ", "\u0301")
+        ),
         {"pre_tokenizer": None},
         {"pre_tokenizer": {"type": "Punctuation", "behavior": "Isolated"}},
         {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": False}},
