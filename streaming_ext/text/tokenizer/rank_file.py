@@ -101,6 +101,7 @@ PATTERNS: dict[str, str] = {
     **{name: pattern for name, (pattern, _) in KNOWN_ENCODINGS.items()},
     **{name: pattern for name, (pattern, *_) in _FAMILIES.items()},
 }
+_SAMPLE = "".join(map(chr, range(0x380)))  # letters, marks, digits, signs and spaces
 _LONG_RUN = re.compile(r"(\s{1000})\s{1000,}(\s{1000})")
 
 
@@ -162,11 +163,18 @@ class RankTokenizer(Tokenizer):
         )
         vars(made).update(ranks=ranks)
         try:
-            made.encoding  # noqa: B018 - made here, where an error can name the tokenizer
+            with panics_as_errors():
+                sample = made.encoding.encode_ordinary(_SAMPLE)
         except ImportError:  # an extra is not installed
             raise
         except Exception as error:  # noqa: BLE001 - a bad pattern raises ValueError or a Rust error
             raise TokenizerError(f"tiktoken refuses {name}, pattern {pattern!r}: {error}") from None
+        if made.decode(sample) != _SAMPLE:
+            raise TokenizerError(
+                f"{name}: tiktoken drops the characters that the pattern {pattern!r} does not "
+                "match. Pass an expression that matches every character, or one of "
+                f"{', '.join(PATTERNS)}.{nearest(pattern, PATTERNS)}"
+            )
         return made
 
     @classmethod

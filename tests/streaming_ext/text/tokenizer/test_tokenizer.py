@@ -137,8 +137,13 @@ def test_a_rank_file_of_another_name_needs_a_pattern(tmp_path: Path) -> None:
     with pytest.raises(TokenizerError, match="Pass `pattern`"):
         load_ranks(path)
     assert load_ranks(path, pattern=r"\S+|\s+").encode("he ll") == [256, 32, 257]
-    with pytest.raises(TokenizerError, match="tiktoken refuses"):
-        load_ranks(path, pattern="(")
+    for broken in ("(", r"\p{L}*|[^\p{L}]"):  # tiktoken panics on a match of nothing
+        with pytest.raises(TokenizerError, match="tiktoken refuses"):
+            load_ranks(path, pattern=broken)
+    for lossy, meant in ((r"\w+", ""), (".", ""), ("gpt-2", " Did you mean gpt2?")):
+        with pytest.raises(TokenizerError, match="tiktoken drops the characters") as refused:
+            load_ranks(path, pattern=lossy)
+        assert str(refused.value).endswith(f"qwen35.{meant}")
 
 
 @pytest.mark.parametrize(
