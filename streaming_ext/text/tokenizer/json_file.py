@@ -57,7 +57,6 @@ class JsonTokenizer(Tokenizer):
         where: str = "",
         eot_token: str | None = None,
         bos_token: str | None = None,
-        named: str | None = None,
         usual_bos: str | None = None,
     ) -> "JsonTokenizer":
         """Load the content of a tokenizer.json.
@@ -66,8 +65,7 @@ class JsonTokenizer(Tokenizer):
             data: the content of the file.
             name: the name of the tokenizer.
             where: the name in messages; `name` by default.
-            eot_token, bos_token: the tokens around a document, if the user names them.
-            named: the end-of-text token that the tokenizer's own configuration names.
+            eot_token, bos_token: the tokens around a document, if they are named.
             usual_bos: the token that the tokenizer puts before a text: empty for none, None if
                 unknown.
         """
@@ -109,7 +107,6 @@ class JsonTokenizer(Tokenizer):
         marks = Marks(
             where=where,
             special=special,
-            named=named,
             is_ordinary=vocabulary.__contains__,
             how='list it in `added_tokens` with "special": true, as its library does on '
             "add_special_tokens() and save()",
@@ -223,10 +220,9 @@ def _object(values: Mapping[str, bytes]) -> bytes:
 
 def of_json_file(path: Path, eot_token: str | None, bos_token: str | None) -> JsonTokenizer:
     """Load a tokenizer.json, with the tokenizer_config.json of its folder if there is one."""
-    config = path.with_name(_CONFIG_FILE)
-    tokens: dict[str, Any] = {"eot_token": eot_token, "bos_token": bos_token}
-    if config.is_file():
-        tokens |= _named_in(not_a_pointer(config.read_bytes(), str(config)))
+    file = path.with_name(_CONFIG_FILE)
+    config = not_a_pointer(file.read_bytes(), str(file)) if file.is_file() else b"{}"
+    tokens = _tokens(config, str(file), eot_token, bos_token)
     return JsonTokenizer.of(read_file(path), path.name, where=str(path), **tokens)
 
 
@@ -251,10 +247,9 @@ def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonToken
         return read_file(Path(hf_hub_download(name, file, local_files_only=bool(unreachable))))
 
     try:
-        data = download(JSON_FILE)
-        tokens: dict[str, Any] = {"eot_token": eot_token, "bos_token": bos_token}
+        data, config = download(JSON_FILE), b"{}"
         with suppress(EntryNotFoundError):
-            tokens |= _named_in(download(_CONFIG_FILE))
+            config = download(_CONFIG_FILE)
     except Exception as error:  # noqa: BLE001 - network, authentication, repository, file
         reason = f"{constants.ENDPOINT}: {words_of(error)}"
         if unreachable and isinstance(error, LocalEntryNotFoundError):
@@ -264,18 +259,25 @@ def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonToken
             "the name; (2) set HF_TOKEN if it is gated or private; (3) without a network, pass "
             f"the path of a {JSON_FILE}."
         ) from None
+    tokens = _tokens(config, f"{name}/{_CONFIG_FILE}", eot_token, bos_token)
     return JsonTokenizer.of(data, name, **tokens)
 
 
-def _named_in(config: bytes) -> dict[str, str | None]:
-    """Return the tokens that a tokenizer_config.json names, as arguments of `JsonTokenizer.of`."""
+def _tokens(
+    config: bytes, where: str, eot_token: str | None, bos_token: str | None
+) -> dict[str, str | None]:
+    """Return the tokens that the user or a tokenizer_config.json names, for `JsonTokenizer.of`."""
     try:
         values = dict(json.loads(config))
-    except (ValueError, TypeError):
-        return {}
+    except (ValueError, TypeError) as error:
+        raise TokenizerError(f"{where} is not a tokenizer_config.json: {error!r}") from None
     eos, bos = (_content(values.get(name)) for name in ("eos_token", "bos_token"))
     adds = values.get("add_bos_token")
-    return {"named": eos, "usual_bos": bos if adds else "" if adds is False else None}
+    return {
+        "eot_token": eos or None if eot_token is None else eot_token,
+        "bos_token": bos_token,
+        "usual_bos": bos if adds else "" if adds is False else None,
+    }
 
 
 def _content(token: object) -> str | None:

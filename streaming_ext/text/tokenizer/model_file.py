@@ -52,10 +52,9 @@ class ModelTokenizer(Tokenizer):
         marks = Marks(
             where=where,
             special=control,
-            named=eos,
             is_ordinary=lambda token: not model.is_unknown(model[token]),
             how="train the model with it among its control_symbols",
-        ).choose(eot_token, bos_token)
+        ).choose(eos if eot_token is None else eot_token, bos_token)
         made = cls(
             name=name,
             vocab_size=size,

@@ -141,25 +141,23 @@ class Marks:
     Attributes:
         where: the name of the tokenizer in messages.
         special: the ids of tokens that no text gives.
-        named: the end-of-text token that the tokenizer itself names.
         is_ordinary: a function that returns whether a token is in the vocabulary, but not special.
         how: the way to make such a token special.
     """
 
     where: str
     special: Mapping[str, int]
-    named: str | None = None
     is_ordinary: Callable[[str], bool] = lambda token: False
     how: str = ""
 
     def choose(self, eot_token: str | None, bos_token: str | None) -> dict[str, Any]:
-        """Choose the fields of a tokenizer: the user's tokens, else the end of text that it names.
+        """Choose the fields of a tokenizer: the tokens that are named, else a usual end of text.
 
         Raises:
             MissingTokenError: no candidate is among the special tokens.
             TokenizerError: both tokens are the same.
         """
-        ends = (self.named, *_EOT_NAMES) if eot_token is None else (eot_token,)
+        ends = _EOT_NAMES if eot_token is None else (eot_token,)
         eot = self._find(ends, "end-of-text", "--eot-token", [*self.special])
         marks = {"eot_token": eot, "eot_id": self.special[eot]}
         if bos_token is None:
@@ -174,11 +172,9 @@ class Marks:
         bos = self._find((bos_token,), "beginning-of-text", "--bos-token", others)
         return marks | {"bos_token": bos, "bos_id": self.special[bos]}
 
-    def _find(
-        self, tokens: Sequence[str | None], what: str, option: str, special: Sequence[str]
-    ) -> str:
+    def _find(self, tokens: Sequence[str], what: str, option: str, special: Sequence[str]) -> str:
         """Return the first of these tokens that is special."""
-        for token in filter(None, tokens):
+        for token in tokens:
             if token in special:
                 return token
         lacks = f"special token {tokens[0]!r}" if len(tokens) == 1 else f"known {what} token"
@@ -186,7 +182,7 @@ class Marks:
         shown = ", ".join(map(repr, special[:40])) or "none"
         more = f" and {len(special) - 40} more" if len(special) > 40 else ""
         advice = f" Pass one of them as {option}." if special else ""
-        if ordinary := [token for token in tokens if token and self.is_ordinary(token)]:
+        if ordinary := [token for token in tokens if self.is_ordinary(token)]:
             advice = f" {ordinary[0]!r} is an ordinary token of it: {self.how}.{advice}"
         elif not self.special and self.how:
             advice = f" Add one and pass it as {option}: {self.how}."

@@ -214,6 +214,17 @@ def test_end_of_text_comes_from_the_config_beside_the_json(
 ) -> None:
     (tmp_path / "tokenizer_config.json").write_text('{"eos_token": {"content": "<pad>"}}')
     assert load_json(tmp_path / "tokenizer.json", tokenizer_json).eot_token == "<pad>"
+    # No text gives it, marked or not, as in Transformers; another one does not take its place.
+    added = [{**token, "special": False} for token in json.loads(tokenizer_json)["added_tokens"]]
+    found = load_json(tmp_path / "tokenizer.json", tokenizer_json, added_tokens=added)
+    assert found.eot_token == "<pad>"
+    assert found.eot_id not in found.encode("<pad>")
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": "<eos>"}')
+    with pytest.raises(TokenizerError, match="no special token '<eos>'"):
+        load_json(tmp_path / "tokenizer.json", tokenizer_json)
+    (tmp_path / "tokenizer_config.json").write_text('{"eos_token": ')
+    with pytest.raises(TokenizerError, match=r"tokenizer_config\.json is not .* JSONDecodeError"):
+        load_json(tmp_path / "tokenizer.json", tokenizer_json)
 
 
 def test_a_beginning_is_a_special_token_of_its_own(tmp_path: Path, tokenizer_json: str) -> None:
