@@ -152,7 +152,8 @@ def difference(
             name = str(given)
             given = load_like(name, identity)
         elif hasattr(given, "to_str"):  # a `Tokenizer` of tokenizers
-            given = JsonTokenizer.of(given.to_str().encode(), name, eot_token=identity.eot_token)
+            tokens = {"eot_token": identity.eot_token, "bos_token": identity.bos_token}
+            given = JsonTokenizer.of(given.to_str().encode(), name, **tokens)
     except MissingTokenError as error:
         return lacking(error, identity, where, name)
     marks, (encode, own) = identity.marks, _encoder_and_marks(given, identity.marks)
@@ -190,7 +191,9 @@ def _encoder_and_marks(given: Any, marks: Ids) -> tuple[Encode, Ids]:
         own = {token: id_ for _, token, id_ in given.marks}
         return given.encode, {token: own.get(token) for token in marks}
     if hasattr(given, "encode_ordinary"):  # an `Encoding` of tiktoken
-        return given.encode_ordinary, marks
+        known = marks.keys() & given.special_tokens_set
+        own = dict.fromkeys(marks) | {token: given.encode_single_token(token) for token in known}
+        return given.encode_ordinary, own
     try:
         given.encode("", add_special_tokens=False)
     except (AttributeError, TypeError) as error:

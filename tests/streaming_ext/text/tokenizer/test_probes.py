@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tiktoken
 import tokenizers
 import transformers
 
@@ -71,6 +72,9 @@ def test_the_same_tokenizer_in_every_form(own, file, vocabulary, tokenizer) -> N
     assert not hub.backend_tokenizer.encode_special_tokens
     for given in (str(vocabulary), tokenizer.encoding):  # the file itself names no pattern
         assert compared(tokenizer, given) == "", type(given)
+    begins = load_tokenizer(str(file), bos_token="<pad>")
+    for given in (begins, file, hub, tokenizers.Tokenizer.from_file(str(file))):
+        assert compared(begins, given) == "", type(given)
 
 
 def test_an_object_of_someone_elses(own) -> None:
@@ -105,6 +109,19 @@ def test_another_id_of_the_end_of_text(own, file) -> None:
         f"{type(hub).__name__} is not the tokenizer of data: {EOT} has the id 5 in it, the "
         f"dataset has {own.eot_id}."
     )
+
+
+def test_an_encoding_with_another_id_of_the_end_of_text(tokenizer) -> None:
+    for special, id_ in (({EOT: 70_000}, 70_000), ({}, None)):
+        given = tiktoken.Encoding(
+            "x",
+            pat_str=tokenizer.pattern,
+            mergeable_ranks=tokenizer.ranks,
+            special_tokens=special,
+        )
+        assert f"x is not the tokenizer of data: {EOT} has the id {id_} in it" in compared(
+            tokenizer, given
+        )
 
 
 @pytest.mark.parametrize("given", [5, object(), type("X", (), {"encode": lambda self, text: []})()])
