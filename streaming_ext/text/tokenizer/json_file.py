@@ -265,7 +265,7 @@ def of_hub(name: str, eot_token: str | None, bos_token: str | None) -> JsonToken
 
 def _tokens(
     config: bytes, where: str, eot_token: str | None, bos_token: str | None
-) -> dict[str, str | None]:
+) -> dict[str, Any]:
     """Return the tokens that the user or a tokenizer_config.json names, for `JsonTokenizer.of`."""
     try:
         values = dict(json.loads(config))

@@ -152,7 +152,10 @@ def difference(
             name = str(given)
             given = load_like(name, identity)
         elif hasattr(given, "to_str"):  # a `Tokenizer` of tokenizers
-            tokens = {"eot_token": identity.eot_token, "bos_token": identity.bos_token}
+            tokens: dict[str, Any] = {
+                "eot_token": identity.eot_token,
+                "bos_token": identity.bos_token,
+            }
             given = JsonTokenizer.of(given.to_str().encode(), name, **tokens)
     except MissingTokenError as error:
         return lacking(error, identity, where, name)
