@@ -30,7 +30,10 @@ class CsvFormat(TableFormat):
     def schema(self, file: SourceBytes, options: ReadOptions) -> pa.Schema:
         """See `TableFormat.schema`."""
         parse = self._parsed(lambda row: "skip")
-        with pa_csv.open_csv(pa.BufferReader(head_of(file, LOOK_BYTES)), None, parse) as reader:
+        head = head_of(file, LOOK_BYTES)
+        # Without its last line, which may end within a character: Arrow would refuse that.
+        lines = head[: max(map(head.rfind, (b"\n", b"\r"))) + 1] or (head and head + b"\n")
+        with pa_csv.open_csv(pa.BufferReader(lines), None, parse) as reader:
             names = reader.schema.names
         kinds = [_TYPES.get(options.compared.get(name, ""), pa.large_string()) for name in names]
         return pa.schema(zip(names, kinds, strict=True))

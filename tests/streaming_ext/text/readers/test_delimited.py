@@ -29,6 +29,11 @@ def test_cells(tmp_path: Path, newline: str, mark: bytes) -> None:
     assert documents(tmp_path / "x.tsv", tabs) == expected
 
 
+def test_a_header_alone(tmp_path: Path) -> None:
+    for data in (b"id,text", b"id,text\n", b"text"):
+        assert documents(tmp_path / "x.csv", data) == []
+
+
 def test_a_column_alone(tmp_path: Path) -> None:
     assert documents(tmp_path / "x.csv", b'text\na\n\n"b\n\nc"\n""\n') == [
         (0, "a"),
@@ -108,6 +113,16 @@ def test_no_table(tmp_path: Path, data: bytes, said: str) -> None:
 def test_another_encoding_is_named(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="row 1: no valid UTF-8 at byte 3 of its text"):
         documents(tmp_path / "x.csv", "text\na\ncafé\n".encode("latin-1"))
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_a_look_may_end_within_a_character(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, newline: str
+) -> None:
+    data = newline.join(["text,é", "😀" * 3 + ",1", "é,2", ""]).encode()
+    for size in range(len(f"text,é{newline}".encode()), len(data) + 1):
+        monkeypatch.setattr(delimited, "LOOK_BYTES", size)
+        assert documents(tmp_path / "x.csv", data) == [(0, "😀" * 3), (1, "é")]
 
 
 def test_a_header_without_the_column(tmp_path: Path) -> None:
