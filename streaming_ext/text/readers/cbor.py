@@ -10,8 +10,9 @@ from streaming_ext.text.documents.objects import MAX_DEPTH, MAX_ITEM_BYTES, Pars
 from streaming_ext.text.documents.source_format import ObjectFormat
 
 _BUFFER_BYTES = 2**18
-# Tags that cbor2 decodes itself. The value inside is read instead, as for all other tags.
-_TAGS = (*range(6), 25, *range(28, 38), 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
+# Tags that cbor2 decodes itself. The value inside is read instead, as for all tags but 25, 28, 29
+# and 256: with these, a value stands for an earlier one.
+_TAGS = (*range(6), *range(30, 38), 52, 54, 100, 258, 260, 261, 1004, 43000, 55799)
 
 
 class CborFormat(ObjectFormat):
