@@ -80,7 +80,7 @@ class ParquetFormat(TableFormat):
         """See `SourceFormat.blocks`: a block is a row group."""
         footer = Footer(file)
         names, starts, found = footer.names(options), sorted({*footer.starts}), []
-        for span in zip(starts, [*starts[1:], file.size], strict=True):
+        for span in zip(starts, [*starts, file.size][1:], strict=True):
             groups, first, end = footer.groups_of(span)
             if first < end:
                 chunks = footer.chunks(groups, names)
@@ -128,15 +128,19 @@ class Footer:
         ends = [*accumulate((max(0, group.total_byte_size) for group in groups), initial=0)]
         return [min(self.size * done // max(1, ends[-1]), self.size - 1) for done in ends[:-1]]
 
+    @cached_property
+    def rows(self) -> list[int]:
+        """Number of rows before each row group; the last number is that of all rows."""
+        groups = map(self.metadata.row_group, range(self.metadata.num_row_groups))
+        return [0, *accumulate(group.num_rows for group in groups)]
+
     def groups_of(self, span: Span | None) -> tuple[range, int, int]:
         """Return the row groups that begin in a span (None: all), and their rows [first, end)."""
-        count = self.metadata.num_row_groups
         if span is None:
-            return range(count), 0, self.metadata.num_rows
-        rows = [0, *accumulate(self.metadata.row_group(n).num_rows for n in range(count))]
+            return range(self.metadata.num_row_groups), 0, self.metadata.num_rows
         first = bisect_left(self.starts, span[0])
         end = max(first, bisect_left(self.starts, span[1]))
-        return range(first, end), rows[first], rows[end]
+        return range(first, end), self.rows[first], self.rows[end]
 
     def names(self, options: ReadOptions) -> Sequence[str]:
         """Return the columns that are read, as Arrow names them."""

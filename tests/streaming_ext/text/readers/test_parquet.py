@@ -3,6 +3,7 @@
 import base64
 import random
 from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -89,6 +90,27 @@ def test_only_the_column_of_texts_is_needed(tmp_path: Path) -> None:
     head, *wanted, footer = ParquetFormat().needed(file, options, None)
     assert (head, footer[1]) == ((0, 4), file.size)
     assert [end - start for start, end in wanted] == [each.total_compressed_size for each in chunks]
+
+
+def test_a_file_without_row_groups(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.ParquetWriter(path, pa.schema([("text", pa.string())])).close()
+    assert pq.read_metadata(path).num_row_groups == 0
+    assert ParquetFormat().blocks(looked_at(path), TEXT) == []
+    assert read(path).rows == 0
+
+
+def test_blocks_sum_up_the_row_groups_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[list[int]] = []
+
+    def summed(numbers: Iterable[int], **start: int) -> Iterable[int]:
+        sums.append([*accumulate(numbers, **start)])
+        return sums[-1]
+
+    write_source(tmp_path / "x.parquet", ["a"] * 50, row_group_size=1)
+    monkeypatch.setattr(module, "accumulate", summed)
+    assert len(ParquetFormat().blocks(looked_at(tmp_path / "x.parquet"), TEXT)) == 50
+    assert len(sums) == 2  # of their bytes and rows
 
 
 class TestDamage:
