@@ -259,9 +259,7 @@ def comparable(column: pa.Array) -> pa.Array:
     """
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return comparable(column.dictionary_decode())
+        return comparable(column.dictionary).take(column.indices)
     if pa.types.is_uint64(kind) or pa.types.is_float16(kind):
         return column.cast(pa.float64(), safe=False)
-    if pa.types.is_string_view(kind):
-        return column.cast(pa.large_string())
-    return column
+    return column.cast(pa.large_string()) if is_text(kind) else column

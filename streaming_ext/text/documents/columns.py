@@ -155,8 +155,6 @@ def stored(column: pa.Array) -> pa.Array:
     """Return a column as it is stored: of one of the types above, or of Arrow's null type."""
     column = comparable(column)
     kind = column.type
-    if pa.types.is_string(kind):
-        return column.cast(pa.large_string())
     if pa.types.is_integer(kind):
         return column.cast(pa.int64())
     return column.cast(pa.float64()) if pa.types.is_floating(kind) else column

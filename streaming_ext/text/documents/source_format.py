@@ -260,7 +260,7 @@ class TableFormat(SourceFormat):
             names = [".".join(path) for path in paths.values() if path]
             for batch, fraction, bad, positions in self.tables(rows, names):
                 columns = [
-                    column_at(batch, paths[name]).cast(pa.large_string())
+                    comparable(column_at(batch, paths[name])).cast(pa.large_string())
                     for name in options.columns
                 ]
                 columns += [comparable(column_at(batch, paths[name])) for name in options.compared]

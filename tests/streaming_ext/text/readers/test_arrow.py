@@ -64,6 +64,16 @@ def test_kinds_of_columns(tmp_path: Path, name: str, kind: pa.DataType) -> None:
     assert {kind for batch in batches for kind in batch.values[0].to_pylist()} == {"y"}
 
 
+def test_dictionaries_of_views(tmp_path: Path) -> None:
+    """Polars writes categories in this way."""
+    codes = pa.array(TEXTS, pa.string()).dictionary_encode()
+    texts = pa.DictionaryArray.from_arrays(codes.indices, codes.dictionary.cast(pa.string_view()))
+    write_arrow(tmp_path / "x.arrow", pa.table({"text": texts}))
+    options = ReadOptions(filters=Filters(where="text != 'one'"), kept=("text",))
+    assert read(tmp_path / "x.arrow").good == READ
+    assert read(tmp_path / "x.arrow", options).good == [(2, ""), (3, TEXTS[3]), (5, TEXTS[5])]
+
+
 @EACH_WRITER
 def test_a_text_that_is_no_utf8_costs_no_other(tmp_path: Path, name: str) -> None:
     texts = pa.array([b"fine", b"\xc3\xa9 \xff", b"x", None, b"\xff"], pa.binary())
