@@ -63,6 +63,6 @@ class SourceFileBytes:
         local = self._source.local_path
         if local is not None:
             return LocalBytes(local, self.name).read(start, end)
-        data = self._reader.read(start, end)
+        data = self._reader.read(start, end) if start < end else b""  # an empty file has no range
         is_small = start == 0 and self.size <= MOST_POINTER_BYTES
         return not_a_pointer(data, self.name) if is_small else data

@@ -202,8 +202,10 @@ def _require_host(url: httpx.URL) -> None:
 
 
 def _list_one(url: str) -> SourceFile:
-    def request() -> SourceFile:
-        with client().stream("GET", url, headers={"Range": "bytes=0-0"}) as response:
+    def request(span: str = "bytes=0-0") -> SourceFile:
+        with client().stream("GET", url, headers={"Range": span} if span else {}) as response:
+            if span and response.status_code == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
+                return request("")  # an empty file has no first byte
             require_ok(response)
             version = web_version(response.headers)
             total = response.headers.get("Content-Range", "").rpartition("/")[2]

@@ -1,6 +1,7 @@
 """The contract of every source: a listing pins files, and only what was listed is read."""
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,16 @@ def test_complete_reads_ranges_and_resumed_reads(
     assert fetch(source, tmp_path / "one") == (path, 0)
     assert open_reader(source).read(250, 700) == data[250:700]
     assert b"".join(open_reader(source).stream(333)) == data[333:]
+
+
+def test_an_empty_file(location: Location, tmp_path: Path) -> None:
+    for name, said in (("e.parquet", "file size is 0 bytes"), ("e.jsonl", None)):
+        location.put(name, b"")
+        (source,) = list_sources(location.named(name))
+        assert look_into([source], SKIP) == ()
+        path, _ = fetch(source, tmp_path, options=SKIP)
+        with pytest.raises(SourceError, match=said) if said else nullcontext():
+            assert list(format_of(name).read(path, SKIP, name=source.url)) == []
 
 
 @pytest.mark.parametrize("location", ["s3", "gs", "az"], indirect=True)

@@ -12,8 +12,10 @@ from streaming_ext.base.errors import (
     TransientStorageError,
     UsageError,
 )
+from streaming_ext.format.spec import ReadOptions
 from streaming_ext.store.patience import Retry
 from streaming_ext.text.listing import list_sources
+from streaming_ext.text.look import look_into
 from streaming_ext.text.sources.objects import bucket_of
 from streaming_ext.text.tokenizer.load import load_tokenizer
 from tests.servers.scripted import Answer, scripted
@@ -37,6 +39,21 @@ def test_many_are_looked_at_at_once() -> None:
     with scripted(answer) as server:
         found = list_sources([server.url + "/{0..8}.jsonl"])
     assert [source.size for source in found] == list(range(10, 19))
+
+
+def test_an_empty_file_has_no_range() -> None:
+    def answer(_: str, path: str, headers: Mapping[str, str]) -> Answer:
+        sent = {"ETag": '"empty"'}
+        return (
+            Answer(416, headers={"Content-Range": "bytes */0"})
+            if "Range" in headers
+            else (Answer(200, headers=sent))
+        )
+
+    with scripted(answer) as server:
+        (source,) = list_sources([f"{server.url}/x.jsonl"])
+        assert look_into([source], ReadOptions()) == ()
+    assert (source.size, source.version) == (0, 'etag:"empty"')
 
 
 @pytest.mark.parametrize(
