@@ -221,7 +221,7 @@ class EpochPlan:
         draws = range(base, base + min(self.chosen(cursor)[stream], self.filled))
         begin = replace(cursor, position=0)
         mixture = self._mixture(begin)
-        drawn = self.orders.draws_of(stream, sequences, draws, cursor.grown)
+        drawn = self.orders.draws_of(stream, sequences, draws, cursor.grown, cursor.keys)
         positions = (mixture.position_of(cursor.epoch, stream, draw - base) for draw in drawn)
         steps = {self.steps_done(replace(cursor, position=position)) for position in positions}
         return sorted(steps - {self.steps_left(begin)})  # no step: it is left out
@@ -271,7 +271,7 @@ class EpochPlan:
         inside = positions < self.filled
         firsts = self._first_draws(cursor)
         own, draws = self._mixture(cursor).draws(cursor.epoch, positions[inside], firsts)
-        found = self.orders.sequences(own, draws, cursor.grown)
+        found = self.orders.sequences(own, draws, cursor.grown, cursor.keys)
         if not self.drop_last and self.mixing is None:  # the last row of a stream may be short
             ends = np.add(firsts, self.choose)[own]
             found = np.where(draws < ends, found, -1)

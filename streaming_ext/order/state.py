@@ -46,6 +46,7 @@ class StreamState(_Saved):
         before: sequences drawn before this epoch.
         drawn: sequences drawn by now.
         missed: the draws in `before` that never came; see `Cursor`.
+        key: see `Cursor`; None for its place among the streams.
     """
 
     fingerprint: str
@@ -53,6 +54,7 @@ class StreamState(_Saved):
     before: Count
     drawn: Count
     missed: Count = 0
+    key: Count | None = None
 
 
 class Growth(_Saved):
@@ -98,6 +100,8 @@ class Cursor:
         tokens: tokens of training before this epoch, over all streams that training ever had.
         grown: the growth of a dataset that was extended during this pass.
         past: the sizes of the epoch's first steps, if they were changed during it.
+        keys: the number of each stream in the keys of its passes: its place when it came, whatever
+            its place is now; empty if no stream moved.
     """
 
     epoch: int
@@ -107,6 +111,7 @@ class Cursor:
     tokens: int = 0
     grown: Growth | None = None
     past: PastSizes | None = None
+    keys: tuple[int, ...] = ()
 
 
 class LoaderState(_Saved, extra="ignore"):  # a saved state also holds counts of the loader

@@ -56,10 +56,10 @@ class StreamOrders:
         ]
         self.sizes: Ints = np.array([own[-1] for own in self.bounds], np.int64)
         # An epoch's end needs two passes of each stream.
-        self._passes: Recent[tuple[int, int], PassOrder] = Recent(3 * len(bounds))
-        self._grown: Recent[Growth, list[_Generation]] = Recent(1)
+        self._passes: Recent[tuple[int, int, int], PassOrder] = Recent(3 * len(bounds))
+        self._grown: Recent[tuple[Growth, int], list[_Generation]] = Recent(1)
         # The passes of the last lookup, joined, with the code of each: pass * streams + stream.
-        self._joined = np.zeros(1, np.int64), self._pass_order(0, 0)
+        self._joined = np.zeros(1, np.int64), self._pass_order(0, 0, ()), ()
         # The number of kept sequences before each one that is left out: if 2 and 3 of five are left
         # out, 2 and 2. So the kept sequences 0, 1 and 2 are sequences 0, 1 and 2 + 2 on disk.
         self._kept_before = {
@@ -68,22 +68,31 @@ class StreamOrders:
             if len(own)
         }
 
-    def sequences(self, streams: Ints, draws: Ints, growth: Growth | None = None) -> Ints:
+    def sequences(
+        self,
+        streams: Ints,
+        draws: Ints,
+        growth: Growth | None = None,
+        keys: tuple[int, ...] = (),
+    ) -> Ints:
         """Find the sequences of some draws of some streams, in any order: (n,) each.
 
         Args:
             streams: the stream of each draw.
             draws: the draws, counted in passes of the newest generation.
             growth: the growth of a single stream.
+            keys: see `Cursor`.
         """
         codes = draws // self.sizes[streams] * len(self.sizes) + streams
-        known, joined = self._joined  # another thread may replace both meanwhile
+        known, joined, of = self._joined  # another thread may replace them meanwhile
         passes = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-        if (known[passes] != codes).any():
+        if of != keys or (known[passes] != codes).any():
             known, passes = np.unique(codes, return_inverse=True)
             wanted = (divmod(code, len(self.sizes)) for code in known.tolist())
-            joined = PassOrder.joined([self._pass_order(stream, each) for each, stream in wanted])
-            self._joined = known, joined
+            joined = PassOrder.joined(
+                [self._pass_order(stream, each, keys) for each, stream in wanted]
+            )
+            self._joined = known, joined, keys
         found = joined.sequences(draws, passes)
         for stream, kept_before in self._kept_before.items():
             own = streams == stream
@@ -91,12 +100,20 @@ class StreamOrders:
         if growth is not None:
             positions = draws - growth.number * int(self.sizes[0])
             inside = (positions >= 0) & (positions < self.sizes[0])
-            generations = self._grown.get_or_make(growth, lambda: _generations(self, growth))
+            key = _key(0, keys)
+            generations = self._grown.get_or_make(
+                (growth, key), lambda: _generations(self, growth, key)
+            )
             found[inside] = _sequences_of_pass(generations, positions[inside])
         return found
 
     def draws_of(
-        self, stream: int, sequences: Ints, draws: range, growth: Growth | None = None
+        self,
+        stream: int,
+        sequences: Ints,
+        draws: range,
+        growth: Growth | None = None,
+        keys: tuple[int, ...] = (),
     ) -> list[int]:
         """Find the draws of some sequences within a range of draws.
 
@@ -106,14 +123,14 @@ class StreamOrders:
         if growth is not None:
             for begin in range(draws.start, draws.stop, _AT_ONCE):
                 numbers = np.arange(begin, min(begin + _AT_ONCE, draws.stop))
-                own = self.sequences(np.full_like(numbers, stream), numbers, growth)
+                own = self.sequences(np.full_like(numbers, stream), numbers, growth, keys)
                 found += numbers[np.isin(own, sequences)].tolist()
             return found
         left_out, size = self._left_out[stream], int(self.sizes[stream])
         sequences = sequences[~np.isin(sequences, left_out)]
         kept = sequences - np.searchsorted(left_out, sequences)
         for number in range(draws.start // size, ceil_div(draws.stop, size)):
-            found += self._pass_order(stream, number).draws_of(kept[kept < size]).tolist()
+            found += self._pass_order(stream, number, keys).draws_of(kept[kept < size]).tolist()
         return [draw for draw in found if draw in draws]
 
     def growth_from(self, growth: Growth | None, draw: int) -> Growth | None:
@@ -122,13 +139,16 @@ class StreamOrders:
             return None
         return growth
 
-    def _pass_order(self, stream: int, number: int) -> PassOrder:
+    def _pass_order(self, stream: int, number: int, keys: tuple[int, ...]) -> PassOrder:
+        key = _key(stream, keys)
         return self._passes.get_or_make(
-            (stream, number),
-            lambda: PassOrder.of(
-                self.spec, bounds=self.bounds[stream], stream=stream, number=number
-            ),
+            (stream, number, key),
+            lambda: PassOrder.of(self.spec, bounds=self.bounds[stream], stream=key, number=number),
         )
+
+
+def _key(stream: int, keys: tuple[int, ...]) -> int:
+    return keys[stream] if keys else stream
 
 
 class _Generation(NamedTuple):
@@ -147,7 +167,7 @@ class _Generation(NamedTuple):
     received: int
 
 
-def _generations(orders: StreamOrders, growth: Growth) -> list[_Generation]:
+def _generations(orders: StreamOrders, growth: Growth, key: int) -> list[_Generation]:
     """Lay out what each generation added to a pass, the oldest first."""
     found = []
     before, received = np.zeros(1, np.int64), 0
@@ -156,7 +176,7 @@ def _generations(orders: StreamOrders, growth: Growth) -> list[_Generation]:
         old = int(before[-1])
         # A group may begin among the old sequences: its new ones form a group of their own.
         added = np.unique(np.maximum(bounds, old)) - old if old else bounds
-        order = PassOrder.of(orders.spec, bounds=added, number=growth.number)
+        order = PassOrder.of(orders.spec, bounds=added, stream=key, number=growth.number)
         found.append(_Generation(order, growth.number * int(added[-1]), old, received))
         before, received = bounds, count
     return found

@@ -34,6 +34,7 @@ class Resume:
             "before": cursor.before,
             "drawn": plan.drawn(cursor),
             "missed": cursor.missed,
+            "key": cursor.keys or (None,) * len(self.fingerprints),
         }
         by_streams = sum(cursor.before) * plan.length
         return LoaderState(
@@ -108,6 +109,7 @@ class Resume:
             tokens=old.tokens,
             grown=self._growth_of(old),
             past=self._past_of(old),
+            keys=tuple(stream.key for stream in old.streams if stream.key is not None),
         )
 
     def _growth_of(self, state: LoaderState) -> Growth | None:
@@ -206,15 +208,18 @@ class Resume:
         sequences of another length are converted to the same number of tokens.
         """
         counts: dict[str, list[StreamState]] = {}
-        for stream in old.streams:
-            counts.setdefault(stream.fingerprint, []).append(stream)
+        for place, stream in enumerate(old.streams):
+            key = place if stream.key is None else stream.key
+            held = stream.model_copy(update={"key": key})
+            counts.setdefault(stream.fingerprint, []).append(held)
         row = gcd(self.plan.row, now.order["num_canonical_nodes"])
-        before, missed = [], []
-        for stream in now.streams:
+        before, missed, keys = [], [], []
+        for place, stream in enumerate(now.streams):
             alike = counts.get(stream.fingerprint)
             own = alike.pop(0) if alike else stream
             before.append(ceil_div(own.drawn * old.longest, now.longest * row) * row)
             missed.append(own.missed * old.longest // now.longest)
+            keys.append(place if own.key is None else own.key)
         growth = None
         same = len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}
         if same and old.numbering == now.numbering:
@@ -226,4 +231,5 @@ class Resume:
             tokens=old.tokens + old.sequences * old.longest,
             grown=growth,
             missed=tuple(missed),
+            keys=tuple(keys) if keys != [*range(len(keys))] else (),
         )

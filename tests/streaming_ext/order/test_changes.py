@@ -192,6 +192,24 @@ def test_streams_in_another_order_with_other_proportions_continue(opened, raw, o
     assert [stream["before"] for stream in saved(changed)["streams"]] == drawn[::-1]
 
 
+def test_streams_that_move_in_the_list_go_on_in_their_passes(opened, raw, other) -> None:
+    """One comes second, first, then alone: no sequence of it comes again before all came."""
+    came: list[int] = []
+    state = None
+    for datasets in ([other, raw], [raw, other], [raw]):
+        streams = [TokenStream(local=built.root, proportion=1) for built in datasets]
+        loader = opened(local=None, streams=streams, epoch_size=400)
+        if state is not None:
+            loader.load_state_dict(state, allow_changes=["streams"])
+        came += [number for place, number in taken(loader, 45) if datasets[place] is raw]
+        state = saved(loader)
+    assert len(set(came)) == len(came) > 300
+    assert {trace.sequence for trace in loader.trace(44)} == {*came[-4:]}
+    again = opened(local=None, streams=streams, epoch_size=400)
+    again.load_state_dict(state)
+    assert not {*came} & {number for _, number in taken(again, 20)}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "named"),
     [
