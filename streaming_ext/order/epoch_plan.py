@@ -83,19 +83,20 @@ class EpochPlan:
         rows = {"per_stream": step, "stratified": 1, "device_per_stream": step // rank.size}
         self.row = rows.get(method, spec.canonical_nodes) if several else 1
         self.choose, self.epoch_size = tuple(choose), sum(choose) // self.row * self.row
+        counts = tuple(
+            count // self.row if drop_last else ceil_div(count, self.row)
+            for count in (choose if mixing is None else [self.epoch_size])
+        )
+        if 0 in counts:
+            raise UsageError(
+                f"A stream gives {min(choose)} sequences per epoch, less than the {self.row} "
+                f"that batching_method={method!r} takes at once. Raise its proportion or "
+                "epoch_size, or lower batch_size or num_canonical_nodes."
+            )
         self._constant: Mixture  # of every epoch, unless `mixing` changes it
         if mixing is not None:
             self.choose = self.chosen(self.start(0))
         else:
-            counts = tuple(
-                count // self.row if drop_last else ceil_div(count, self.row) for count in choose
-            )
-            if 0 in counts:
-                raise UsageError(
-                    f"A stream gives {min(choose)} sequences per epoch, less than the {self.row} "
-                    f"that batching_method={method!r} takes at once. Raise its proportion or "
-                    "epoch_size, or lower batch_size or num_canonical_nodes."
-                )
             window = step if method == "stratified" else WINDOW_ROWS
             self._constant = Mixture(spec, counts, row_size=self.row, window=window)
             self.epoch_size = sum(counts) * self.row

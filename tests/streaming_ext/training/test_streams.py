@@ -66,6 +66,8 @@ def test_amounts_that_do_not_fit_together_are_refused() -> None:
     ("proportions", "settings", "said"),
     [
         (("0:1 5:2", None), {}, "each with a proportion"),
+        (("0:1 5:2", 1), {"epoch_size": 7}, "gives 3 sequences per epoch, less than the 8"),
+        (("0:1 5:2", 1), {"epoch_size": 7, "drop_last": False}, "less than the 8 that"),
         (
             ("0:1 2k:3", 1),
             {"batching_method": "stratified"},
