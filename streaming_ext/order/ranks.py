@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streaming_ext.base.errors import UsageError
+from streaming_ext.base.kinds import check_fields, checked, integer
 
 Value = TypeVar("Value")
 # Launchers that count their processes in another variable than torchrun does.
@@ -34,7 +35,7 @@ class DataRank:
     size: int
 
     def __post_init__(self) -> None:
-        if self.size < 1 or not 0 <= self.rank < self.size:
+        if not 0 <= self.rank < self.size:
             raise UsageError(
                 f"`dp_rank` must be in [0, {self.size}), got {self.rank}. "
                 "Pass dp_rank=... and dp_world_size=..., or launch with torchrun."
@@ -60,15 +61,18 @@ class RankPosition:
             manifest names one; or a folder with all manifests, if there is no process group.
     """
 
-    replication: int | None = None
-    dp_rank: int | None = None
-    dp_world_size: int | None = None
+    replication: int | None = checked(None, integer(1))
+    dp_rank: int | None = checked(None, integer(0))
+    dp_world_size: int | None = checked(None, integer(1))
     device_mesh: Any = None
     process_group: Any = None
-    cp_rank: int | None = None
-    cp_size: int | None = None
+    cp_rank: int | None = checked(None, integer(0))
+    cp_size: int | None = checked(None, integer(1))
     cp_layout: str = "balanced"
     node_local: bool | str | Path | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def divides_rows(self) -> bool:
@@ -122,7 +126,7 @@ def find_rank(position: RankPosition, *, environment: Mapping[str, str] | None =
     else:
         found = _environment_rank(os.environ if environment is None else environment)
     copies = position.replication or 1
-    if copies < 1 or found.size % copies:
+    if found.size % copies:
         raise UsageError(f"`replication` must divide the {found.size} ranks, got {copies}.")
     return DataRank(rank=found.rank // copies, size=found.size // copies)
 

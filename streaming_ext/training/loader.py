@@ -6,6 +6,7 @@ from multiprocessing.context import BaseContext
 from typing import TYPE_CHECKING, Any
 
 from streaming_ext.base.errors import DatasetError, UsageError
+from streaming_ext.base.kinds import count
 from streaming_ext.order.ranks import DataRank
 from streaming_ext.order.state import Cursor
 from streaming_ext.training.batch_reader import PLANNED_ROWS, to_tensors
@@ -170,10 +171,9 @@ class StreamingTokenLoader:
             steps: the number of steps, at least 0.
 
         Raises:
-            UsageError: `steps` is below 0, or an epoch holds every sequence (`drop_last=False`).
+            UsageError: `steps` is no number of steps, or an epoch holds every sequence (`drop_last=False`).
         """
-        if steps < 0:
-            raise UsageError(f"`steps` to skip must be at least 0, got {steps}.")
+        steps = count("steps", steps, least=0)
         if not self.dataset.drop_last:
             raise UsageError("`skip` needs drop_last=True: else an epoch holds every sequence.")
         plan, cursor = self.dataset.plan, self._position()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Never
 import numpy as np
 
 from streaming_ext.base.errors import DatasetError, UsageError
+from streaming_ext.base.kinds import count
 from streaming_ext.order.ranks import DataRank, find_rank
 from streaming_ext.order.settings import DEFAULT_WINDOW
 from streaming_ext.order.state import Cursor
@@ -209,6 +210,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
 
     def get_item(self, sample_id: int, retry: int = 7) -> dict[str, Any]:
         """Read one sequence by its number on disk, counted over the streams one after another."""
+        sample_id = range(self.size)[sample_id]  # raises IndexError
         firsts = [0, *accumulate(int(bounds[-1]) for bounds in self.source.bounds)]
         stream = bisect_right(firsts, sample_id) - 1
         batch = self.batch_reader.read(stream, np.array([sample_id - firsts[stream]]))
@@ -265,6 +267,7 @@ class StreamingTokenDataset(streaming.StreamingDataset):  # type: ignore[misc, n
                     f"StreamingDataLoader sees {ranks} ranks in the environment, this dataset has "
                     f"{self.dp_world_size}. Launch with torchrun, or use StreamingTokenLoader."
                 )
+            num_samples = count("num_samples", num_samples, least=0)
             num_samples //= 1 if self.nodes is None else self.nodes.nodes
         cursor = self._progress.at(num_samples, from_beginning=from_beginning)
         return self.resume.state_of(cursor).to_dict()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from streaming_ext import TokenStream
 from streaming_ext.base.errors import NotADatasetError, UsageError
@@ -29,6 +30,8 @@ def test_numbers_of_numpy_make_plain_states(load) -> None:
         "epoch_size": 40,
         "sequence_length": 8,
         "predownload": 9,
+        "dp_rank": 0,
+        "dp_world_size": 1,
     }
     loader = load(**{name: np.array(value)[()] for name, value in plain.items()})
     next(iter(loader))
@@ -36,6 +39,28 @@ def test_numbers_of_numpy_make_plain_states(load) -> None:
     again = load(**plain)
     next(iter(again))
     assert again.state_dict() == loader.state_dict()
+
+
+def test_counts_of_numpy_make_plain_states(open_raw, load) -> None:
+    loader = load()
+    loader.skip(np.int64(3))
+    require_plain(loader.state_dict())
+    assert loader.step == 3
+    dataset = open_raw(dp_rank=np.int64(1), dp_world_size=np.int64(2))
+    batches = iter(DataLoader(dataset, batch_size=4))
+    next(batches)
+    require_plain(dataset.state_dict())
+    alone = open_raw()
+    next(iter(alone))
+    require_plain(alone.state_dict(num_samples=np.int64(8)))
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, "4"])
+def test_what_is_no_count(open_raw, load, wrong) -> None:
+    with pytest.raises(UsageError, match="`steps` must be"):
+        load().skip(wrong)
+    with pytest.raises(UsageError, match="`num_samples` must be"):
+        open_raw().state_dict(num_samples=wrong)
 
 
 def require_plain(state: dict[str, Any]) -> None:
@@ -70,7 +95,11 @@ def require_plain(state: dict[str, Any]) -> None:
         ({"extras": "label"}, "may name sequence_ids.*; got label"),
         ({"batch_size": 1000}, "less than one global batch of 1000"),
         ({"cache_limit": "1gx"}, "cache_limit"),
-        ({"dp_world_size": 0}, "dp_rank"),
+        ({"dp_world_size": 0}, "`dp_world_size` must be at least 1, got 0"),
+        ({"dp_world_size": "1"}, "`dp_world_size` must be a whole number .*got '1'"),
+        ({"dp_rank": 0.0}, "`dp_rank` must be a whole number .*got 0.0"),
+        ({"cp_rank": "0", "cp_size": 2}, "`cp_rank` must be a whole number .*got '0'"),
+        ({"dp_rank": None, "replication": 0}, "`replication` must be at least 1, got 0"),
     ],
 )
 def test_senseless_settings(open_raw, named, message) -> None:

@@ -28,8 +28,9 @@ def test_it_is_a_streaming_dataset(open_raw, raw) -> None:
     assert dataset[-1]["tokens"].tolist() == stream[-1].tolist()
     assert [row["sequence_ids"].item() for row in dataset[3:6]] == [3, 4, 5]
     assert dataset[0]["tokens"].dtype == torch.int64
-    with pytest.raises(IndexError):
-        dataset[585]
+    for number in (585, -586):
+        with pytest.raises(IndexError, match="index out of range"):
+            dataset[number]
 
 
 def test_it_uses_no_named_shared_memory(open_raw, monkeypatch) -> None:
