@@ -59,8 +59,8 @@ class StreamOrders:
         self._passes: Recent[tuple[int, int, int], PassOrder] = Recent(3 * len(bounds))
         self._grown: Recent[tuple[Growth, int], list[_Generation]] = Recent(1)
         # The passes of the last lookup, joined, with the code of each: pass * streams + stream.
-        places: tuple[int, ...] = ()
-        self._joined = np.zeros(1, np.int64), self._pass_order(0, 0, places), places
+        first = self._pass_order(0, 0, ())
+        self._joined: tuple[Ints, PassOrder, tuple[int, ...]] = np.zeros(1, np.int64), first, ()
         # The number of kept sequences before each one that is left out: if 2 and 3 of five are left
         # out, 2 and 2. So the kept sequences 0, 1 and 2 are sequences 0, 1 and 2 + 2 on disk.
         self._kept_before = {
