@@ -171,7 +171,7 @@ class StreamingTokenLoader:
             steps: the number of steps, at least 0.
 
         Raises:
-            UsageError: `steps` is no number of steps, or an epoch holds every sequence (`drop_last=False`).
+            UsageError: `steps` is no count, or an epoch holds every sequence (`drop_last=False`).
         """
         steps = count("steps", steps, least=0)
         if not self.dataset.drop_last:
