@@ -30,13 +30,14 @@ Ranges = Sequence[tuple[int, int]]  # of code points, both ends included, ascend
 # A character that begins but does not end in a token; its bytes at the start of the next token.
 _CUT: Final = re.compile(rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})?\Z")
 _REST: Final = re.compile(rb"[\x80-\xbf]{0,3}")
-_BLOCK: Final = 2**17  # ids processed together: more would leave the caches, fewer cost calls
+_BLOCK: Final = 2**18  # ids processed together: more would leave the caches, fewer cost calls
 _MOST: Final = 3  # further tokens in which a character may go on
 _FOUND: Final = 1  # the state after a match; the state after harmless bytes is 0
-# Groups of states for the look at pairs: first bytes of characters, by these bounds, then longer
-# beginnings, then matches.
-_FIRST_BYTES: Final = (0xE0, 0xE1, 0xE2, 0xE3, 0xF0)
-_LONGER: Final = 6
+# Groups of states: by these bounds of a character's first byte, then longer beginnings, then that
+# of most emoji, then matches.
+_FIRST_BYTES: Final = (0xE0, 0xE1, 0xE2, 0xE3, 0xEB)
+_LONGER: Final = 5
+_EMOJI: Final = b"\xf0\x9f"
 _MATCHES: Final = 7
 
 
@@ -106,7 +107,8 @@ class UnsafeTexts:
         ends, begins = np.zeros((2, max(vocabulary) + 1), np.uint32)
         ends[ids], begins[ids] = state_of, rest_of
         ends[[*holders, *reserved]] = _FOUND
-        self._ends, self._begins, self._table = ends, begins, table
+        self._ends, self._begins = ends, begins
+        self._table, self._width = table.ravel(), np.uint32(len(rests))
         # pairs: (ids,), the group of the state after a token as a bit of the high byte, and in the
         # low byte the groups that its rest may continue to a match
         groups = states.groups()
@@ -120,24 +122,27 @@ class UnsafeTexts:
             ids: the ids of all documents, by the fast engine.
             offsets: the positions at which the ids of each document begin.
         """
+        last = len(ids) - 1
         at = np.concatenate(
             [
-                start + self._found(ids[start : start + _BLOCK + _MOST])
-                for start in range(0, max(len(ids), 1), _BLOCK)
+                *(start + self._candidates(ids[start:]) for start in range(0, last, _BLOCK)),
+                np.arange(max(last, 0), len(ids)),
             ]
         )
-        rows: Ints = np.unique(np.searchsorted(offsets, at, side="right") - 1)
+        state = taken(self._ends, taken(ids, at))
+        for number in range(1, _MOST + 1):
+            at, state = at[state > 0], state[state > 0]
+            rest = taken(self._begins, taken(ids, np.minimum(at + number, last)))
+            state = taken(self._table, state * self._width + rest)
+        rows: Ints = np.unique(np.searchsorted(offsets, at[state > 0], side="right") - 1)
         return rows
 
-    def _found(self, ids: npt.NDArray[np.uint32]) -> Ints:
-        """Find the ids of a block that are, or begin, a match; the last ids can only go on."""
-        pairs = np.append(taken(self._pairs, ids), np.uint16(1 << _MATCHES))
-        at = np.flatnonzero((pairs[:-1] >> 8 & pairs[1:]) != 0)
-        state = self._ends[ids[at]]
-        for number in range(1, _MOST + 1):
-            state = self._table[state, self._begins[ids[np.minimum(at + number, len(ids) - 1)]]]
-        found: Ints = at[(state > 0) & (at < _BLOCK)]
-        return found
+    def _candidates(self, ids: npt.NDArray[np.uint32]) -> Ints:
+        """Find the first ids that may be, or begin, a match, by the id after each of them."""
+        pairs = taken(self._pairs, ids[: _BLOCK + 1])
+        may = pairs[:-1] // 256  # NumPy divides faster than it shifts
+        may &= pairs[1:]
+        return np.flatnonzero(may != 0) if may.max() else np.empty(0, np.int64)
 
 
 class _States:
@@ -174,7 +179,10 @@ class _States:
 
     def groups(self) -> npt.NDArray[np.uint16]:
         """Return the group of each state, as a bit; none for the state after harmless bytes."""
-        first = [
-            _LONGER if len(text) > 1 else bisect_right(_FIRST_BYTES, text[0]) for text in self._open
+        groups = [
+            _LONGER + (text == _EMOJI)
+            if len(text) > 1
+            else bisect_right(_FIRST_BYTES, text[0]) % _LONGER
+            for text in self._open
         ]
-        return np.array([0, *(1 << group for group in (_MATCHES, *first))], np.uint16)
+        return np.array([0, *(1 << group for group in (_MATCHES, *groups))], np.uint16)
