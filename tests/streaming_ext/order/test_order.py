@@ -1,5 +1,7 @@
 """The order of a pass: a permutation, the same on every machine, far from the order on disk."""
 
+import tracemalloc
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -109,8 +111,12 @@ def test_ten_thousand_million_sequences_need_no_more_memory() -> None:
     spec = spec_of(canonical_nodes=8, window=1 << 18)
     order = StreamOrders(spec, bounds=[np.arange(1001) * 10_000_000])
     streams = np.zeros(1000, np.int64)
+    tracemalloc.start()
     drawn = order.sequences(streams, np.arange(9 * 10**9, 9 * 10**9 + 1000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
     assert len(np.unique(drawn)) == 1000
+    assert peak < 2**24
 
 
 @settings(max_examples=12, deadline=None)

@@ -110,7 +110,7 @@ def test_changed_since_it_was_listed(location: Location, tmp_path: Path, same_si
     assert again.version != source.version
 
 
-def test_removed_since_it_was_listed(location: Location, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there(location: Location, tmp_path: Path) -> None:
     (source,) = list_sources(location.named("a/x.parquet"))
     gone = SourceFile(
         url=source.url.replace("x.parquet", "z.parquet"), size=source.size, version=source.version

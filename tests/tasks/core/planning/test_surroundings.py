@@ -161,7 +161,7 @@ class TestANewOutputInItsOwnSources:
             with pytest.raises(UsageError, match="lies inside its own sources"):
                 datasets.require_apart(output, ["elsewhere", given])
 
-    def test_by_every_command(self, config, tmp_path) -> None:
+    def test_by_shard_and_not_by_plan(self, config, tmp_path) -> None:
         inside = config.model_copy(update={"output": str(tmp_path / "sources/out")})
         with pytest.raises(UsageError, match="lies inside its own sources"):
             plan_shard(inside, open_storage(inside.output))
