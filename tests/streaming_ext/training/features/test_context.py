@@ -66,7 +66,7 @@ def test_the_state_does_not_know_of_it(load) -> None:
     [
         ({"cp_rank": 0}, "or neither"),
         ({"cp_rank": 2, "cp_size": 2}, "got cp_rank=2 and cp_size=2"),
-        ({"cp_rank": 0, "cp_size": 0}, "got cp_rank=0 and cp_size=0"),
+        ({"cp_rank": 0, "cp_size": 0}, "`cp_size` must be at least 1, got 0"),
         (
             {"cp_rank": 0, "cp_size": 2, "cp_layout": "ring"},
             "`cp_layout` must be one of 'balanced', ",
