@@ -109,6 +109,7 @@ def _run_flow(
 ) -> "State":
     """Run a flow to its end, with the configured server or with the command's own."""
     load_prefect()
+    from prefect.settings import get_current_settings
     from prefect.states import Completed
 
     from flows.prefect_api.connection import api_in_use, require_server
@@ -118,7 +119,7 @@ def _run_flow(
         with stops_held():
             run = getattr(import_module("flows.datasets"), flow)
         attach_handlers()
-        if own is None:
+        if get_current_settings().api.url:  # a profile may name it
             run = run.with_options(on_running=[_show_address])
         with api_in_use(own, progress):
             state: State = run(config, return_state=True)

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,8 +163,16 @@ def test_what_cannot_be_is_reported_before_a_server_is_used(
     assert not (tmp_path / "prefect").exists()
 
 
-def test_where_to_look(served, api_url, tmp_path) -> None:
+@pytest.mark.parametrize("by", ["environment", "profile"])
+def test_where_to_look(served, api_url, tmp_path, by) -> None:
     """The run prints its address first and its report last; Prefect has the report's path too."""
+    if by == "profile":
+        (tmp_path / "home").mkdir()
+        profile = f'active = "p"\n[profiles.p]\nPREFECT_API_URL = "{api_url}"\n'
+        (tmp_path / "home/profiles.toml").write_text(profile)
+        env = {**served.env, "PREFECT_HOME": str(tmp_path / "home")}
+        del env["PREFECT_API_URL"]
+        served = replace(served, env=env, warm=False)  # a new process reads the profile
     ended = succeeded(served.shard(tmp_path / "out"))
     (run,) = runs_named(api_url, f"shard {tmp_path}/out")
     address = f"{api_url.removesuffix('/api')}/runs/flow-run/{run['id']}"
