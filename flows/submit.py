@@ -68,8 +68,12 @@ def start(client: SyncPrefectClient, deployment: str, settings: Iterable[str]) -
         flow, found = _found(client, deployment)
         if flow not in (configs := _configs()):
             raise UsageError(f"{deployment} is of the flow {flow}; expected {', '.join(configs)}.")
-        config = changed(configs[flow], found.parameters.get("config", {}), settings)
-        run = client.create_flow_run_from_deployment(found.id, parameters={"config": config})
+        kind, given = configs[flow], dict(found.parameters.get("config", {}))
+        # The parameter would override a setting.
+        if (output := found.parameters.get("output")) is not None:
+            given["output" if "output" in kind.model_fields else "dataset"] = output
+        parameters = {"config": changed(kind, given, settings), "output": None}
+        run = client.create_flow_run_from_deployment(found.id, parameters=parameters)
     except httpx.HTTPError as error:
         raise ShardmillError(refusal(error, str(client.api_url))) from error
     return Follower(client, run.id, pool=found.work_pool_name or "?")

@@ -29,12 +29,20 @@ class Worker:
     """Sends the server what a worker reports about a deployment's run."""
 
     def __init__(
-        self, api: str, name: str, flow: str = "shard-dataset", config: Mapping[str, object] = SHARD
+        self,
+        api: str,
+        name: str,
+        flow: str = "shard-dataset",
+        config: Mapping[str, object] = SHARD,
+        **parameters: str,
     ) -> None:
         self.api = api
         self.flow = self.post("flows/", name=flow)["id"]
         self.deployment = self.post(
-            "deployments/", name=name, flow_id=self.flow, parameters={"config": config}
+            "deployments/",
+            name=name,
+            flow_id=self.flow,
+            parameters={"config": config, **parameters},
         )["id"]
 
     def post(self, path: str, **body: Any) -> Any:
@@ -125,6 +133,27 @@ def test_every_deployment_by_its_name(api_url) -> None:
             with pytest.raises(UsageError, match=message):
                 start(client, name, settings)
     assert changed(ExtendConfig, {}, ["dataset=/a", "sources=b"])["sources"] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("flow", "config", "field"),
+    [
+        ("shard-dataset", SHARD, "output"),
+        ("export-dataset", EXPORT, "output"),
+        ("extend-dataset", {"sources": ["a"], "dataset": "/x"}, "dataset"),
+    ],
+)
+@pytest.mark.parametrize("settings", [(), ("s3://bucket/other",)])
+def test_a_setting_goes_before_the_output_of_a_deployment(
+    api_url, flow, config, field, settings
+) -> None:
+    name = uuid4().hex
+    worker = Worker(api_url, name, flow, config, output="s3://bucket/deployed")
+    with temporary_settings({PREFECT_API_URL: api_url}), get_client(sync_client=True) as client:
+        start(client, name, [f"{field}={each}" for each in settings])
+        parameters = client.read_flow_run(UUID(worker.run())).parameters
+    expected = [*settings, "s3://bucket/deployed"][0]
+    assert (parameters["config"][field], parameters["output"]) == (expected, None)
 
 
 def test_which_failures_are_wrong_usage() -> None:
