@@ -35,7 +35,9 @@ TOKENIZE = {
     "inspect {} --sample 0": "tokenize",
     "verify {} --deep": "tokenize",
     "plan https://127.0.0.1/x.parquet --tokenizer gpt2": "tokenize",
+    "plan ../a.jsonl --tokenizer gpt2": "tokenize",
 }
+JSON_TOKENIZER = {"plan ../a.txt --tokenizer ../a.json": "tokenize"}  # `train` brings its library
 FLOW = dict.fromkeys(
     (
         "shard texts --output out --tokenizer gpt2",
@@ -91,7 +93,7 @@ def ended(python: Path, commands: list[str], folder: Path) -> list[list[Any]]:
 @pytest.mark.parametrize(
     ("extra", "needs"),
     [
-        ("", TRAIN | TOKENIZE | FLOW | STORES),
+        ("", TRAIN | TOKENIZE | JSON_TOKENIZER | FLOW | STORES),
         ("train", {"trace {} --grep a --batch-size 2": "tokenize"} | TOKENIZE | FLOW),
         ("tokenize", TRAIN | FLOW | STORES),
         ("flow", TRAIN | STORES),
@@ -101,6 +103,11 @@ def test_commands_name_the_extra_that_they_need(programs, dataset, tmp_path, ext
     """Nothing starts. `verify`, `inspect` and help work; so does `trace`, if training does."""
     home, folder = programs(extra), tmp_path / "empty"
     folder.mkdir()
+    (tmp_path / "a.txt").write_text("a\n")
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    model = {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}
+    end = {"id": 1, "content": "b", "special": True}
+    (tmp_path / "a.json").write_text(json.dumps({"model": model, "added_tokens": [end]}))
     assert succeeded(run_program(home / "shardmill", "--version")).stdout == "0.1.0\n"
     commands = [command.replace("{}", str(dataset)) for command in needs]
     for command, name, (code, out, err) in zip(

@@ -292,7 +292,7 @@ def faults(
     """
     try:
         yield
-    except (MemoryError, ShardmillError, EndOfHeadError):
+    except (MemoryError, ImportError, ShardmillError, EndOfHeadError):
         raise
     except Exception as error:
         if isinstance(error.__cause__, ShardmillError | EndOfHeadError):

@@ -99,6 +99,8 @@ class JsonTokenizer(Tokenizer):
         data = _object(values)
         try:
             reference = _reference(data)
+        except ImportError:  # an extra is not installed
+            raise
         except Exception as error:  # noqa: BLE001 - tokenizers raises plain Exception
             raise TokenizerError(f"tokenizers cannot read {where}: {error}") from None
         # Added tokens have the ids that the library gives them, whatever the file says.
