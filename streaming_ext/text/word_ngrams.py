@@ -29,7 +29,7 @@ Sums = npt.NDArray[np.uint32]
 
 SEGMENT: Final = 2**17  # bytes that are processed together; a longer text is cut between words
 _BLOCK: Final = 2**14  # words that are processed together
-_LOOK: Final = 2**12  # bytes that are searched for a space to cut at
+_LOOK: Final = 2**12  # bytes that are searched for a place to cut
 _BASE: Final = 0x9E3779B97F4A7C15  # odd, so that it has an inverse mod 2^64
 _NEXT: Final = np.uint64(0xD6E8FEB86659FD93)  # the base for the words of an n-gram
 CODE_POINTS: Final = 0x110000
@@ -119,7 +119,7 @@ def sums_before(values: Sums) -> Sums:
 
 
 def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
-    """Cut long texts at spaces, else between characters; return the segments, and their texts."""
+    """Cut long texts between words, if possible; return the segments, and their texts."""
     data, offsets = text_buffers(texts)
     numbers = np.arange(len(texts))
     long = np.flatnonzero(np.diff(offsets) > SEGMENT).tolist()
@@ -129,8 +129,9 @@ def _segments(texts: pa.LargeStringArray) -> tuple[pa.LargeStringArray, Ints]:
     for number in long:
         at, end = int(offsets[number]) + SEGMENT, int(offsets[number + 1])
         while at < end:
-            spaces = np.flatnonzero(data[at : min(at + _LOOK, end)] == ord(" "))
-            at += int(spaces[0]) if len(spaces) else 0
+            # ASCII before "0" is white space and punctuation.
+            between = np.flatnonzero(data[at : min(at + _LOOK, end)] < ord("0"))
+            at += int(between[0]) if len(between) else 0
             while at < end and data[at] & 0xC0 == 0x80:
                 at += 1
             cuts.append((number, at))

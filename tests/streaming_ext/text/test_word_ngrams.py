@@ -36,7 +36,7 @@ def words_of(text: str) -> list[str]:
 def test_ngrams_are_those_of_a_plain_loop(count) -> None:
     draw = random.Random(count)
     texts = ["".join(draw.choices(ALPHABET, k=draw.randrange(90))) for _ in range(400)]
-    texts[7] = "long words " * 40_000  # it is cut between words
+    texts[7:9] = ["long words " * 40_000, "long\nlines\n" * 20_000]  # they are cut between words
     found = word_ngrams(pa.array(texts, pa.large_string()), count)
     expected = [
         (number, tuple(words[first : first + count]))
