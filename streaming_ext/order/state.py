@@ -153,6 +153,10 @@ class LoaderState(_Saved, extra="ignore"):  # a saved state also holds counts of
             NewerVersionError: a newer shardmill saved it.
             ConfigMismatchError: the state is damaged, or of another kind of dataset.
         """
+        if not isinstance(state, Mapping):
+            raise ConfigMismatchError(
+                f"The state is of type {type(state).__name__}; expected what state_dict() returned."
+            )
         version = state.get("version")
         refuse_newer(version, VERSION, what="The state")
         if version != VERSION:

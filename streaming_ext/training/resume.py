@@ -80,6 +80,8 @@ class Resume:
             ConfigMismatchError: a setting that decides the order differs and is not allowed to.
         """
         old = LoaderState.from_dict(state)
+        if isinstance(allow_changes, str):
+            allow_changes = [allow_changes]
         now = self.state_of(self.plan.start(0))
         earlier = self.plan.orders.earlier
         last = earlier.get(old.streams[0].fingerprint) if len(old.streams) == 1 else None

@@ -69,8 +69,12 @@ class TestResume:
         for state in ({}, {"epoch": 0, "sample_in_epoch": 3}, {"version": 2}):
             with pytest.raises(ConfigMismatchError, match="version|newer"):
                 load().load_state_dict(state)
-        with pytest.raises(UsageError, match="batchsize"):
-            load().load_state_dict(load().state_dict(), allow_changes=["batchsize"])
+        for state in (None, [1], "x"):
+            with pytest.raises(ConfigMismatchError, match=f"of type {type(state).__name__}; "):
+                load().load_state_dict(state)
+        for named in (["batchsize"], "batchsize"):
+            with pytest.raises(UsageError, match="names batchsize; "):
+                load().load_state_dict(load().state_dict(), allow_changes=named)
 
 
 @pytest.fixture(scope="module")
