@@ -85,9 +85,9 @@ class Lease:
             yield
         finally:
             self._ended.set()
-            beat.join(BEAT_SECONDS)
-            if self._lost is None:
-                # If the store does not answer, the next run waits for the lease to expire.
+            beat.join(LEASE_SECONDS)
+            # If the store does not answer, the next run waits for the lease to expire.
+            if self._lost is None and not beat.is_alive():
                 with suppress(TransientStorageError):
                     self._storage.put(_path(self._generation), RELEASED)
 

@@ -210,18 +210,18 @@ class Resume:
         sequences of another length are converted to the same number of tokens.
         """
         counts: dict[str, list[StreamState]] = {}
-        for place, stream in enumerate(old.streams):
-            key = place if stream.key is None else stream.key
+        for index, stream in enumerate(old.streams):
+            key = index if stream.key is None else stream.key
             held = stream.model_copy(update={"key": key})
             counts.setdefault(stream.fingerprint, []).append(held)
         row = gcd(self.plan.row, now.order["num_canonical_nodes"])
         before, missed, keys = [], [], []
-        for place, stream in enumerate(now.streams):
+        for index, stream in enumerate(now.streams):
             alike = counts.get(stream.fingerprint)
             own = alike.pop(0) if alike else stream
             before.append(ceil_div(own.drawn * old.longest, now.longest * row) * row)
             missed.append(own.missed * old.longest // now.longest)
-            keys.append(place if own.key is None else own.key)
+            keys.append(index if own.key is None else own.key)
         growth = None
         same = len(before) == 1 and counts.keys() == {now.streams[0].fingerprint}
         if same and old.numbering == now.numbering:
