@@ -35,6 +35,7 @@ EngineName = Literal["auto", "reference"]
 # much, a new tokenizer replaces the old one; it is slower until its caches are full.
 MAX_GROWTH_BYTES = 512 << 20
 NUM_CHECKED_TOKENS = 5_000
+_JOINED: Final = 100  # words in one text
 _LONGEST_RUN: Final = 100  # of spaces; no token has more
 _BY_REQUEST = "it was asked for"
 _AUDIT_DOCUMENT_BYTES = 2**17  # longer documents are left out of the audit
@@ -149,15 +150,34 @@ class FastEngine:
         if own_bytes() - self._own_bytes > MAX_GROWTH_BYTES:
             self._renew()
         encoded = self._encode_all(data, offsets)
+        rows = self._uncertain(texts, encoded)
+        if len(rows):
+            replacement = encode_rows(self._tokenizer.encode, texts, rows.tolist())
+            encoded = splice(encoded, rows, replacement)
+        return encoded
+
+    def check_vocabulary(self) -> None:
+        """Encode the texts of the tokens themselves; this reveals a vocabulary that was misread.
+
+        Raises:
+            EngineMismatchError: the ids of a text differ.
+        """
+        words = token_texts(self._tokenizer, most=NUM_CHECKED_TOKENS)
+        joined = ["".join(words[at : at + _JOINED]) for at in range(0, len(words), _JOINED)]
+        runs = [char * size for char in " \n" for size in range(1, _LONGEST_RUN)]
+        texts = pa.array([*words, *joined, *runs], pa.large_string())
+        encoded = self._encode_all(*text_buffers(texts))
+        certain = np.setdiff1d(np.arange(len(texts)), self._uncertain(texts, encoded))
+        audit_sample(self._tokenizer, texts, encoded, certain.tolist())
+
+    def _uncertain(self, texts: pa.LargeStringArray, encoded: Encoded) -> npt.NDArray[np.int64]:
+        """Return the documents that the reference may split in another way, ascending."""
         rows = np.empty(0, np.int64)
         if self._unsafe is not None:
             rows = self._unsafe.rows(encoded.ids, encoded.offsets)
         if self._model.at_ends:
             rows = np.union1d(rows, np.flatnonzero(pc.match_substring_regex(texts, _LAST_SPACES)))
-        if len(rows):
-            replacement = encode_rows(self._tokenizer.encode, texts, rows.tolist())
-            encoded = splice(encoded, rows, replacement)
-        return encoded
+        return rows
 
     @cached_property
     def words(self) -> TokenWords:
@@ -209,7 +229,7 @@ def choose_engine(tokenizer: Tokenizer, *, engine: EngineName, saved: Path | Non
     try:
         with panics_as_errors():
             fast = FastEngine(tokenizer, model)
-        _check_vocabulary(tokenizer, fast)
+        fast.check_vocabulary()
     except Exception as error:  # noqa: BLE001 - gigatoken raises what it likes on a vocabulary
         return _without_gigatoken(tokenizer, f"gigatoken refuses it: {error}")
     return fast
@@ -219,14 +239,6 @@ def _without_gigatoken(tokenizer: Tokenizer, reason: str) -> Engine:
     if isinstance(tokenizer, JsonTokenizer) and splits_at_spaces(tokenizer.config):
         return WordEngine(tokenizer, reason)
     return ReferenceEngine(tokenizer, reason)
-
-
-def _check_vocabulary(tokenizer: Tokenizer, fast: FastEngine) -> None:
-    """Encode the texts of the tokens themselves; this reveals a vocabulary that was misread."""
-    words = token_texts(tokenizer, most=NUM_CHECKED_TOKENS)
-    runs = [char * size for char in " \n" for size in range(1, _LONGEST_RUN)]
-    texts = pa.array([*words, "".join(words), *runs], pa.large_string())
-    audit_sample(tokenizer, texts, fast.encode(texts), range(len(texts)))
 
 
 def token_texts(tokenizer: Tokenizer, *, most: int | None = None) -> list[str]:
