@@ -19,6 +19,7 @@ from streaming_ext.base.errors import StorageError
 from streaming_ext.own_module import start_module
 
 END_SECONDS = 10  # for the server to write its records
+LOCK_SECONDS = 600  # for the servers of other commands to start
 FLUSH_SECONDS = 1  # between two writes of records; Prefect drops fractions
 # The server lives as long as one run, so nobody looks at it, automates it or reads its blocks.
 _SETTINGS = {
@@ -115,8 +116,8 @@ async def _serve() -> None:
     )
     server = uvicorn.Server(config)
     # Servers that start at once could not make one database. A read-only folder gets none.
-    lock = FileLock(home / "shardmill.lock") if os.access(home, os.W_OK) else nullcontext()
-    with lock:
+    lock = FileLock(home / "shardmill.lock", LOCK_SECONDS)
+    with lock if os.access(home, os.W_OK) else nullcontext():
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started and not serving.done():
             await asyncio.sleep(0.02)

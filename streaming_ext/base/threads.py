@@ -1,21 +1,45 @@
 """The cores of this process, and threads that wait for storage ahead of the use of results."""
 
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
+
+from streaming_ext.base.arrays import ceil_div
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+_OWN_GROUP: Final = Path("/proc/self/cgroup")
+_GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 def cores() -> int:
     """Return the number of cores that this process may use, by default all of the machine."""
     count = os.cpu_count() or 1
-    return min(count, len(os.sched_getaffinity(0))) if sys.platform == "linux" else count
+    if sys.platform != "linux":
+        return count
+    return min(count, len(os.sched_getaffinity(0)), *_quotas(_OWN_GROUP, _GROUPS))
+
+
+def _quotas(own: Path, groups: Path) -> Iterator[int]:
+    """Yield the cores whose time a container, a service and those around it may use.
+
+    Args:
+        own: the file that names the control group of this process, see cgroups(7).
+        groups: the folder of all control groups that this process sees, of version 2.
+    """
+    names = re.findall("^0::/(.*)", own.read_text(), re.MULTILINE) if own.exists() else []
+    for name in names:
+        for group in (Path(name), *Path(name).parents):
+            if (limit := groups / group / "cpu.max").exists():
+                quota, period = limit.read_text().split()
+                if quota != "max":
+                    yield ceil_div(int(quota), int(period))
 
 
 def mapped_ahead(

@@ -76,9 +76,10 @@ def read_table(url: str, data: bytes, names: Collection[str]) -> pa.Table:
             data = pa.CompressedInputStream(io.BytesIO(data), codec).read()
         texts = names if reader is _csv else ()  # other formats have types
         table = reader(pa.BufferReader(data), texts)
-        # A text that looks like a date stays a text.
         dates = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
-        return reader(pa.BufferReader(data), [*texts, *dates]) if dates else table
+        if dates and reader in (_csv, _json):  # a text that looks like a date stays a text
+            table = reader(pa.BufferReader(data), [*texts, *dates])
+        return table
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{url} cannot be read: {one_line(error)}.") from error
 
