@@ -137,9 +137,9 @@ def _run_flow(
 
 def _show_address(_flow: Any, run: Any, _state: Any) -> None:
     """Print the URL at which Prefect shows a run that begins."""
-    from prefect.utilities.urls import url_for
+    from flows.prefect_api.connection import run_address
 
-    say(err, f"Prefect shows this run at {url_for(run)}")
+    say(err, f"Prefect shows this run at {run_address(run.id)}")
 
 
 def load_prefect() -> None:

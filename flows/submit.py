@@ -21,12 +21,17 @@ from prefect.exceptions import ObjectNotFound
 from prefect.flows import Flow
 from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Cancelling
-from prefect.utilities.urls import url_for
 from pydantic import BaseModel
 
 from flows import datasets
 from flows.dashboard.updates import METADATA, PROGRESS, SNAPSHOT
-from flows.prefect_api.connection import refusal, refuses, require_server, shown_url
+from flows.prefect_api.connection import (
+    refusal,
+    refuses,
+    require_server,
+    run_address,
+    shown_url,
+)
 from streaming_ext.base.errors import LostSightError, ShardmillError, UsageError, nearest
 from streaming_ext.base.plain_faults import in_words
 from streaming_ext.store.locations import require_no_secret
@@ -157,9 +162,9 @@ class Follower:
         self._heard = time.monotonic()
 
     @property
-    def address(self) -> str | None:
+    def address(self) -> str:
         """The URL at which Prefect shows the run."""
-        return url_for("flow-run", self.run)
+        return run_address(self.run)
 
     def snapshot(self) -> Snapshot:
         """Return the latest counters."""

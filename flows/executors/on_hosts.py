@@ -22,7 +22,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Crashed
 
-from flows.prefect_api.connection import one_attempt, refuses
+from flows.prefect_api.connection import one_attempt, refuses, shown_url
 from flows.terminal.printing import counted, visible
 from streaming_ext.base.errors import StorageError, TransientStorageError, UsageError, one_line
 from streaming_ext.format.schema import from_json
@@ -382,8 +382,9 @@ class WorkPool(OnHosts):
             found = client.read_deployment_by_name(deployment)
         except ObjectNotFound as error:
             raise UsageError(
-                f"{self._option}: the Prefect server at {client.api_url} has no such deployment. "
-                "Set PREFECT_API_URL, and make it with `prefect deploy` (docs/operate/clusters.md)."
+                f"{self._option}: the Prefect server at {shown_url(str(client.api_url))} has no "
+                "such deployment. Set PREFECT_API_URL, and make it with `prefect deploy` "
+                "(docs/how-to/several-hosts.md)."
             ) from error
         super().__init__(f"the work pool {found.work_pool_name or '?'}", partitions)
 
@@ -404,7 +405,7 @@ class WorkPool(OnHosts):
         except ObjectNotFound as error:
             raise UsageError(
                 f"{self._option}: the deployment was deleted. Make it with `prefect deploy` "
-                "(docs/operate/clusters.md) and run the same command again to resume."
+                "(docs/how-to/several-hosts.md) and run the same command again to resume."
             ) from error
         except httpx.HTTPError as error:
             if not refuses(error):

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeGuard
+from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
@@ -23,6 +24,7 @@ from prefect.settings import (
     get_current_settings,
     temporary_settings,
 )
+from prefect.utilities.urls import url_for
 
 from flows.prefect_api.own_server import FLUSH_SECONDS, OwnServer
 from flows.stops import leave
@@ -50,6 +52,11 @@ def _unreachable(url: str, error: Exception) -> UnreachableError:
 def shown_url(url: str) -> str:
     """Return a URL without its credentials."""
     return re.sub(r"//[^/]*@", "//", url).rstrip("/")
+
+
+def run_address(run: UUID) -> str:
+    """Return the URL at which Prefect shows a flow run."""
+    return shown_url(url_for("flow-run", run) or "")
 
 
 def refusal(error: Exception, url: str) -> str:

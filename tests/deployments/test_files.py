@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,15 @@ def test_the_image_is_clean_runs_as_nobody_special_and_keeps_scratch_on_a_disk()
     assert "--init" in IMAGE
     assert "--tmpfs" not in IMAGE
     assert "UMask=0022" in UNIT.read_text()
+
+
+def test_the_image_is_built_from_every_module_of_the_distribution() -> None:
+    """Setuptools only warns about a module that is missing."""
+    copied = " ".join(re.findall(r"^COPY (?!--)(.+) \S+$", IMAGE, re.MULTILINE)).split()
+    tool = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    modules = [f"{module}.py" for module in tool["py-modules"]]
+    packages = [pattern.rstrip("*") for pattern in tool["packages"]["find"]["include"]]
+    assert {*modules, *packages} <= {*copied}
 
 
 def test_python_s_own_library_is_compiled_in_the_image(tmp_path) -> None:

@@ -52,8 +52,12 @@ def test_an_attempt_is_one_run_however_often_it_is_sent(api_url, client) -> None
     assert client.read_flow_run(UUID(first)).name == "partition 3 of /out"
 
 
-def test_one_that_does_not_exist(client) -> None:
-    with pytest.raises(UsageError, match="no such deployment"):
+def test_one_that_does_not_exist(api_url) -> None:
+    with (
+        temporary_settings({PREFECT_API_URL: api_url.replace("//", "//me:secret@")}),
+        get_client(sync_client=True) as client,
+        pytest.raises(UsageError, match=f"{api_url} has no such deployment"),
+    ):
         WorkPool(client, "no/such", 1)
 
 

@@ -1,5 +1,7 @@
 """A PREFECT_API_URL that leads nowhere, and unusable proxies: one line of message for each."""
 
+from uuid import UUID
+
 import httpx
 import prefect
 import pytest
@@ -7,7 +9,7 @@ from prefect import flow
 from prefect.settings import PREFECT_API_URL, PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from flows.prefect_api import connection
-from flows.prefect_api.connection import api_in_use, require_server
+from flows.prefect_api.connection import api_in_use, require_server, run_address
 from flows.submit import open_client
 from streaming_ext.base.errors import UnreachableError, UsageError
 from tasks.core.reporting.progress import RunProgress
@@ -29,6 +31,11 @@ def test_what_is_no_url_is_refused_without_credentials(url) -> None:
         require_server()
     assert "\n" not in str(raised.value)
     assert "secret" not in str(raised.value)
+
+
+def test_the_address_of_a_run_holds_no_credentials() -> None:
+    with temporary_settings({PREFECT_API_URL: "http://me:secret@host:4200/api"}):
+        assert run_address(UUID(int=1)) == f"http://host:4200/runs/flow-run/{UUID(int=1)}"
 
 
 @pytest.mark.parametrize(
