@@ -169,7 +169,8 @@ class ShardCache:
             if not os.fstat(file.fileno()).st_nlink:  # removed meanwhile
                 file.close()
                 raise FileNotFoundError(self.path(shard))
-            os.utime(file.fileno())  # mark it as used now
+            with contextlib.suppress(OSError):  # who may only read here removes nothing either
+                os.utime(file.fileno())  # mark it as used now
         return file
 
     def _download(self, shard: int, started: float, release: Callable[[], None]) -> bytes:

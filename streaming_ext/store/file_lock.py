@@ -38,7 +38,7 @@ def alone(lock: Path, *, patience: float, what: str) -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"The cache {lock.parent} cannot be locked: {reason_of(error)}. Give local= a folder "
-            "on a local disk that this user may write."
+            "on a local disk that this user may write, and name a published dataset with remote=."
         ) from error
     try:
         yield

@@ -1,6 +1,7 @@
 """The cache under a limit, and with several jobs on a machine."""
 
 import contextlib
+import errno
 import multiprocessing
 import os
 import shutil
@@ -184,6 +185,16 @@ class TestLimit:
         with pytest.raises(UsageError, match=rf"`cache_limit` leaves .* shard has {largest}\."):
             open_cached(cache_limit=4 * largest - 1)
         assert not list(tmp_path.iterdir())
+
+    def test_a_full_cache_that_may_only_be_read_is_read(self, open_cached, monkeypatch) -> None:
+        """The system lets only who may write to a file mark it as used now."""
+        expected = tokens_of(open_cached())
+
+        def refuse(*_: object) -> None:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+        monkeypatch.setattr(os, "utime", refuse)
+        assert tokens_of(open_cached(cache_limit="1mb")) == expected
 
     def test_what_is_still_mapped_counts(self, open_cached, tmp_path) -> None:
         """A deleted file takes disk space until nobody maps it."""
