@@ -72,8 +72,8 @@ class _MemoryBlock:
         self.lent: weakref.ref[npt.NDArray[Any]] | None = None
         kind.blocks.add(self)
 
-        def come_back(_: object) -> None:
-            if len(kind.idle) < _KEPT:
+        def come_back(_: object, most: int = _KEPT) -> None:  # at exit, globals may be None
+            if len(kind.idle) < most:
                 kind.idle.append(self)
             else:
                 kind.blocks.discard(self)

@@ -2,6 +2,7 @@
 
 import gc
 import mmap
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from streaming_ext.reading.buffers import Buffers
+from tests.command_line import run_program
 
 SHAPE = (3, 8)
 
@@ -69,3 +71,17 @@ def test_arrays_begin_at_a_page(kind) -> None:
     buffers = Buffers()
     arrays = [buffers.take(SHAPE, kind) for _ in range(5)] + [buffers.take((0, 8), kind)]
     assert {address(array) % mmap.PAGESIZE for array in arrays} == {0}
+
+
+def test_an_array_may_live_until_the_process_has_cleared_this_module() -> None:
+    """Python clears modules in the reverse order of their import: `json` last."""
+    program = """
+import json, sys
+import numpy as np
+from streaming_ext.reading import buffers
+sys.kept = json, buffers
+json.owner = buffers.Buffers()
+json.array = json.owner.take((3, 8), np.int64)
+"""
+    ended = run_program(sys.executable, "-c", program)
+    assert (ended.returncode, ended.stderr) == (0, "")
