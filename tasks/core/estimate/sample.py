@@ -245,7 +245,7 @@ def _read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Te
 
     def read(file: SampledFile) -> list[Texts]:
         rng = random.Random(f"{config.sample_seed} {file.source.name}")  # noqa: S311 - no secret
-        drawn = file.blocks
+        drawn = _joined(file.blocks, blocks)
         if most is not None:
             count = len(file.blocks)
             chosen = sorted(rng.sample(range(count), min(blocks, count)))
@@ -253,6 +253,20 @@ def _read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Te
         return list(_read(file, drawn, config.read_options, most))
 
     return [texts for found in mapped_ahead(read, files) for texts in found]
+
+
+def _joined(blocks: Sequence[FileBlock], most: int) -> Sequence[FileBlock]:
+    """Join consecutive blocks of a file, so that there are `most` of them or fewer."""
+    if len(blocks) <= most:
+        return blocks
+    size = ceil_div(len(blocks), most)
+    groups = [blocks[at : at + size] for at in range(0, len(blocks), size)]
+    spans = [(group[0].span, group[-1].span) for group in groups]
+    return [
+        FileBlock(sum(block.size for block in group), (first[0], last[1]))
+        for group, (first, last) in zip(groups, spans, strict=True)
+        if first and last
+    ]
 
 
 def _read(
