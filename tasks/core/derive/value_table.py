@@ -77,9 +77,8 @@ def read_table(url: str, data: bytes, names: Collection[str]) -> pa.Table:
         texts = names if reader is _csv else ()  # other formats have types
         table = reader(pa.BufferReader(data), texts)
         dates = [field.name for field in table.schema if pa.types.is_temporal(field.type)]
-        if dates and reader in (_csv, _json):  # a text that looks like a date stays a text
-            table = reader(pa.BufferReader(data), [*texts, *dates])
-        return table
+        guessed = dates and reader in (_csv, _json)  # a text that looks like a date stays a text
+        return reader(pa.BufferReader(data), [*texts, *dates]) if guessed else table
     except (pa.ArrowException, OSError) as error:
         raise UsageError(f"{url} cannot be read: {one_line(error)}.") from error
 

@@ -4,6 +4,7 @@ import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from flows.terminal.show_plans import show_estimate
 from streaming_ext.base.errors import ScratchError, SourceError, UsageError
+from streaming_ext.text.readers.parquet import ParquetFormat
 from tasks.core.estimate.config import EstimateConfig, parse_rate
 from tasks.core.estimate.estimate import Estimate, estimate
 from tasks.core.synthetic import make_documents
@@ -110,6 +112,25 @@ def test_a_single_file_is_sampled_by_its_blocks(varied, plan, tmp_path) -> None:
     assert found.sample_bytes < whole.sample_bytes / 2
     assert 0 < (found.tokens.error or 0) < 0.4
     assert found.tokens.value == pytest.approx(whole.tokens.value, rel=found.tokens.error)
+
+
+def test_tiny_blocks_are_read_together(plan, tmp_path, monkeypatch) -> None:
+    """Each read of a block parses the footer, which lists all row groups."""
+    reads: list[object] = []
+    read = ParquetFormat.read
+
+    def counted(self: ParquetFormat, *given: Any, span: object, **options: Any) -> Any:
+        reads.append(span)
+        return read(self, *given, span=span, **options)
+
+    monkeypatch.setattr(ParquetFormat, "read", counted)
+    texts = [text[:100] for text in make_documents(150, seed=3)]
+    found = []
+    for size in (1, 150):
+        write_source(tmp_path / "x.parquet", texts, row_group_size=size)
+        found.append(plan(tmp_path).tokens.value)
+    assert found[0] == pytest.approx(found[1])
+    assert len(reads) == 15 + 1
 
 
 def test_texts_that_repeat_are_counted_as_often(plan, tmp_path) -> None:
