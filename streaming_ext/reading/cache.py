@@ -169,7 +169,7 @@ class ShardCache:
             if not os.fstat(file.fileno()).st_nlink:  # removed meanwhile
                 file.close()
                 raise FileNotFoundError(self.path(shard))
-            with contextlib.suppress(OSError):  # who may only read here removes nothing either
+            with contextlib.suppress(OSError):  # a file of another user may be read-only
                 os.utime(file.fileno())  # mark it as used now
         return file
 
