@@ -14,8 +14,8 @@ from streaming_ext.base.arrays import ceil_div
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_OWN_GROUP: Final = Path("/proc/self/cgroup")
-_GROUPS: Final = Path("/sys/fs/cgroup")
+_OWN_GROUP: Final = Path("/proc/self/cgroup")  # names the control group of this process
+_GROUPS: Final = Path("/sys/fs/cgroup")  # all control groups that it sees, of version 2
 
 
 def cores() -> int:
@@ -23,20 +23,15 @@ def cores() -> int:
     count = os.cpu_count() or 1
     if sys.platform != "linux":
         return count
-    return min(count, len(os.sched_getaffinity(0)), *_quotas(_OWN_GROUP, _GROUPS))
+    return min(count, len(os.sched_getaffinity(0)), *_quotas())
 
 
-def _quotas(own: Path, groups: Path) -> Iterator[int]:
-    """Yield the cores whose time a container, a service and those around it may use.
-
-    Args:
-        own: the file that names the control group of this process, see cgroups(7).
-        groups: the folder of all control groups that this process sees, of version 2.
-    """
-    names = re.findall("^0::/(.*)", own.read_text(), re.MULTILINE) if own.exists() else []
-    for name in names:
+def _quotas() -> Iterator[int]:
+    """Yield the cores whose time a container, a service and those around it may use: cgroups(7)."""
+    own = _OWN_GROUP.read_text() if _OWN_GROUP.exists() else ""
+    for name in re.findall("^0::/(.*)", own, re.MULTILINE):
         for group in (Path(name), *Path(name).parents):
-            if (limit := groups / group / "cpu.max").exists():
+            if (limit := _GROUPS / group / "cpu.max").exists():
                 quota, period = limit.read_text().split()
                 if quota != "max":
                     yield ceil_div(int(quota), int(period))

@@ -245,8 +245,9 @@ def _read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Te
 
     def read(file: SampledFile) -> list[Texts]:
         rng = random.Random(f"{config.sample_seed} {file.source.name}")  # noqa: S311 - no secret
-        drawn = _joined(file.blocks, blocks)
-        if most is not None:
+        if most is None:
+            drawn = _joined(file.blocks, blocks)
+        else:
             count = len(file.blocks)
             chosen = sorted(rng.sample(range(count), min(blocks, count)))
             drawn = [file.blocks[number] for number in chosen]
@@ -257,15 +258,16 @@ def _read_texts(files: Sequence[SampledFile], config: EstimateConfig) -> list[Te
 
 def _joined(blocks: Sequence[FileBlock], most: int) -> Sequence[FileBlock]:
     """Join consecutive blocks of a file, so that there are `most` of them or fewer."""
-    if len(blocks) <= most:
+    spans = [block.span for block in blocks if block.span is not None]
+    if len(spans) <= most:  # a file without spans is a single block
         return blocks
-    size = ceil_div(len(blocks), most)
-    groups = [blocks[at : at + size] for at in range(0, len(blocks), size)]
-    spans = [(group[0].span, group[-1].span) for group in groups]
+    count = ceil_div(len(blocks), most)
     return [
-        FileBlock(sum(block.size for block in group), (first[0], last[1]))
-        for group, (first, last) in zip(groups, spans, strict=True)
-        if first and last
+        FileBlock(
+            sum(block.size for block in blocks[at : at + count]),
+            (spans[at][0], spans[at : at + count][-1][1]),
+        )
+        for at in range(0, len(blocks), count)
     ]
 
 
