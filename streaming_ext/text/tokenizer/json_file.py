@@ -9,6 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import orjson
+
 from streaming_ext.base.errors import TokenizerError
 from streaming_ext.base.git_lfs import not_a_pointer
 from streaming_ext.store.faults import words_of
@@ -24,6 +26,7 @@ JSON_FILE: Final = "tokenizer.json"
 _CONFIG_FILE: Final = "tokenizer_config.json"
 _PARALLELISM: Final = "TOKENIZERS_PARALLELISM"
 _ANSWER_SECONDS: Final = 5.0
+_STAND_INS: Final = bytes.maketrans(b'"\\', b"\1\2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +44,7 @@ class JsonTokenizer(Tokenizer):
     @cached_property
     def config(self) -> dict[str, Any]:
         """The parsed tokenizer.json."""
-        return dict(json.loads(self.data))
+        return dict(orjson.loads(self.data))
 
     @cached_property
     def model(self) -> Any:
@@ -71,7 +74,7 @@ class JsonTokenizer(Tokenizer):
         """
         where = where or name
         try:
-            config = dict(json.loads(data))
+            config = dict(orjson.loads(data))
             model = dict(config["model"])
             added = list(config.get("added_tokens") or [])
             # A token around documents that is not marked special would be found in texts.
@@ -92,7 +95,8 @@ class JsonTokenizer(Tokenizer):
         # These settings add or drop ids; here every id comes from the text.
         unused = dict.fromkeys(("padding", "truncation", "post_processor"))
         config = {**config, **unused, "added_tokens": added}
-        values = {key: canonical_json(value) for key, value in config.items()}
+        values = {key: canonical_json(value) for key, value in config.items() if key != "model"}
+        values["model"] = _model_json(model)
         decisive = {
             key: values.get(key, b"null") for key in ("normalizer", "pre_tokenizer", "model")
         }
@@ -140,9 +144,7 @@ class JsonTokenizer(Tokenizer):
         model = self.config["model"]
         for name, token, id_ in self.marks:
             texts = token, f" {token}", f"a{token}b", f"a {token} b"
-            halves = {(token[:at], token[at:]) for at in range(1, len(token))}
-            is_merged = token in model["vocab"] and not halves.isdisjoint(merged_pairs(model))
-            if is_merged or any(id_ in self.encode(text) for text in texts):
+            if _is_merged(token, model) or any(id_ in self.encode(text) for text in texts):
                 raise TokenizerError(
                     f"{where}: the text {token!r} becomes the {name} id {id_}, so documents could "
                     "not be told apart. Name another special token with --eot-token or --bos-token."
@@ -213,6 +215,28 @@ def merged_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     if merges and isinstance(merges[0], str):
         return [tuple(merge.split(" ", 1)) for merge in merges]
     return [*map(tuple, merges)]
+
+
+def _is_merged(token: str, model: Mapping[str, Any]) -> bool:
+    """Return whether a BPE model merges two tokens into this one."""
+    merges = model.get("merges") or []
+    halves: list[Any] = [[token[:at], token[at:]] for at in range(1, len(token))]
+    if merges and isinstance(merges[0], str):
+        halves = [*map(" ".join, halves)]
+    return token in model["vocab"] and any(half in merges for half in halves)
+
+
+def _model_json(model: Mapping[str, Any]) -> bytes:
+    """Return the canonical JSON of a model; with orjson, in half of the time.
+
+    The vocabulary of a Unigram model has scores, which orjson may write differently.
+    """
+    if isinstance(model["vocab"], list):
+        return canonical_json(model)
+    text = orjson.dumps(model, option=orjson.OPT_SORT_KEYS)
+    # Escape all as one string; other characters stand for its quotes and backslashes meanwhile.
+    escaped = json.dumps(text.translate(_STAND_INS).decode())[1:-1]
+    return escaped.replace(r"\u0001", '"').replace(r"\u0002", "\\").encode()
 
 
 def _object(values: Mapping[str, bytes]) -> bytes:

@@ -20,7 +20,7 @@ from streaming_ext.base.errors import EngineMismatchError, TokenizerError, Usage
 from streaming_ext.text.tokenizer import rank_file
 from streaming_ext.text.tokenizer.load import TOKENIZER_FILES, load_tokenizer, open_saved
 from streaming_ext.text.tokenizer.rank_file import GPT2_PATTERN, KNOWN_ENCODINGS, rank_file_bytes
-from streaming_ext.text.tokenizer.tokenizer import Tokenizer
+from streaming_ext.text.tokenizer.tokenizer import Tokenizer, canonical_json
 from tests.streaming_ext.text.reading import POINTER
 from tests.tokenizers import BYTES, RANKS, load_json, load_ranks, train_model, write_ranks
 
@@ -343,6 +343,31 @@ def test_settings_that_add_or_drop_ids_reach_no_text(tmp_path: Path, tokenizer_j
     assert tokenizer.fingerprint == plain.fingerprint
     assert tokenizer.decode_bytes(tokenizer.encode(text)) == text.encode()
     assert tokenizer.decode_bytes([tokenizer.eot_id]) == b"<|endoftext|>"
+
+
+def test_a_json_file_is_saved_as_canonical_json(tmp_path: Path, tokenizer_json: str) -> None:
+    """Another encoder writes a large vocabulary, faster."""
+    tokens = [
+        "<unk>",
+        '"',
+        "\\",
+        r"\u0001",
+        '\\"',
+        "\1",
+        "\2",
+        "\n",
+        "\x7f",
+        "é",
+        "\u2028",
+        "\uffff",
+        "😀",
+    ]
+    model = {"type": "WordLevel", "unk_token": "<unk>"}
+    model["vocab"] = {token: id_ for id_, token in enumerate(tokens, 10)}
+    tokenizer = load_json(tmp_path / "tokenizer.json", tokenizer_json, model=model, decoder=None)
+    content = json.loads(tokenizer.data)
+    assert content["model"] == model
+    assert tokenizer.data == canonical_json(content)
 
 
 def test_a_normalizer_is_honoured(tmp_path: Path, tokenizer_json: str) -> None:
