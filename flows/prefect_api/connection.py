@@ -51,7 +51,7 @@ def _unreachable(url: str, error: Exception) -> UnreachableError:
 
 def shown_url(url: str) -> str:
     """Return a URL without its credentials."""
-    return re.sub(r"//[^/]*@", "//", url).rstrip("/")
+    return re.sub("//.*@", "//", url).rstrip("/")  # a password may hold a slash
 
 
 def run_address(run: UUID) -> str:

@@ -33,8 +33,9 @@ def test_what_is_no_url_is_refused_without_credentials(url) -> None:
     assert "secret" not in str(raised.value)
 
 
-def test_the_address_of_a_run_holds_no_credentials() -> None:
-    with temporary_settings({PREFECT_API_URL: "http://me:secret@host:4200/api"}):
+@pytest.mark.parametrize("password", ["secret", "a/secret", "a@secret"])
+def test_the_address_of_a_run_holds_no_credentials(password) -> None:
+    with temporary_settings({PREFECT_API_URL: f"http://me:{password}@host:4200/api"}):
         assert run_address(UUID(int=1)) == f"http://host:4200/runs/flow-run/{UUID(int=1)}"
 
 

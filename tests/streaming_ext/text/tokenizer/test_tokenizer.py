@@ -362,8 +362,8 @@ def test_a_json_file_is_saved_as_canonical_json(tmp_path: Path, tokenizer_json: 
         "\uffff",
         "😀",
     ]
-    model = {"type": "WordLevel", "unk_token": "<unk>"}
-    model["vocab"] = {token: id_ for id_, token in enumerate(tokens, 10)}
+    vocab = {token: id_ for id_, token in enumerate(tokens, 10)}
+    model = {"type": "WordLevel", "unk_token": "<unk>", "vocab": vocab}
     tokenizer = load_json(tmp_path / "tokenizer.json", tokenizer_json, model=model, decoder=None)
     content = json.loads(tokenizer.data)
     assert content["model"] == model
