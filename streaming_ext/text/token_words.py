@@ -8,34 +8,34 @@ between them (see `word_ngrams`).
 
 import unicodedata
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from streaming_ext.base.arrays import Ints, ranges
+from streaming_ext.base.arrays import Flags, Ints, Tokens, look_up, ranges
 from streaming_ext.text.documents.text_array import taken
 from streaming_ext.text.tokenizer.unsafe_texts import code_points_from, parts_of
-from streaming_ext.text.word_ngrams import ALONE, MARK, WORD, Sums, sums_before, tables
+from streaming_ext.text.word_ngrams import (
+    ALONE,
+    CODE_POINTS,
+    MARK,
+    WORD,
+    Sums,
+    sums_before,
+    tables,
+)
 
 # Flags of a token, in this order: a word begins with it, unless an earlier word goes on; a word
-# begins in it in any case; its last word may go on; its words are unknown; it holds several words.
-_GOES_ON, _BEGINS, _IS_OPEN, _UNKNOWN, _SEVERAL = 1, 2, 4, 8, 16
-_UNKNOWN_TEXT: Final = "\N{REPLACEMENT CHARACTER}"
+# begins in it in any case; its last word may go on; its words are unknown; it holds several words;
+# its last character ends in the next tokens; it holds no character but marks.
+_GOES_ON, _BEGINS, _IS_OPEN, _UNKNOWN, _SEVERAL, _IS_CUT, _IS_EMPTY = (1 << bit for bit in range(7))
+_REPLACED: Final = ord("\N{REPLACEMENT CHARACTER}")
+_STAND_INS: Final = " a\u4e00\u0301"  # a character of each kind: 0, WORD, ALONE, MARK
 
 
-def _text_of(token: bytes) -> str:
-    """Return the text of a token, with U+FFFD if the token alone does not say which words it holds.
-
-    The end of a character counts as a space: the token that begins the character says if its word
-    is known.
-    """
-    rest, whole, begin = parts_of(token)
-    first, end = code_points_from(begin) if begin else (0, 0)
-    last = _UNKNOWN_TEXT if tables()[0][first:end].any() else " "
-    return " " * bool(rest) + whole.decode(errors="replace") + last * bool(begin)
-
-
+@lru_cache(CODE_POINTS)
 def is_changed(point: int) -> bool:
     """Return whether NFC may compose a character from others that make other words.
 
@@ -47,22 +47,34 @@ def is_changed(point: int) -> bool:
     return len(letters) != 1 or value_of[letters[0]] != value_of[point]
 
 
+def _are_changed(points: Tokens) -> Flags:
+    """Return `is_changed` for the characters that are parts of words: (points,)."""
+    some = np.unique(points[(points > 0x7F) & (tables()[0][points] > 0)])
+    return np.isin(points, [*filter(is_changed, some.tolist())])
+
+
 class WordSums(NamedTuple):
     """The words of some documents, laid end to end.
 
     Attributes:
         before: the sum of the characters before each word, and of all: (words + 1,).
         firsts: the position of the id in which each word begins, (words,).
+        unknown: the positions of ids whose words are unknown; their documents may hold others.
     """
 
     before: Sums
     firsts: Ints
+    unknown: Ints
 
 
 class TokenWords:
     """The words that the tokens of a vocabulary begin, hold and end.
 
-    A token with several words, such as ` it's`, is treated as several tokens: ` it'` and `s`.
+    A character may be cut between tokens. It counts for the token in which it begins, and such a
+    token has a form for each kind of character:
+
+        tokens          "it" "\\xe2\\x80" "\\x99s"    the cut character is an apostrophe
+        in their place  "it" " "        "s"
     """
 
     def __init__(self, vocabulary: Mapping[int, bytes], *, composes: bool) -> None:
@@ -72,78 +84,136 @@ class TokenWords:
             vocabulary: the bytes of each id.
             composes: true if the tokenizer normalizes texts with NFC before it encodes them.
         """
-        known = {id_: token for id_, token in vocabulary.items() if token}
-        texts = [*map(_text_of, known.values())]
-        codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
+        self._composes = composes
+        size = max(vocabulary) + 1
+        texts = [""] * size  # of each id, then of the forms
+        # By id: the bits of the end of a character with which a token begins, and its bytes.
+        self._ends, self._end_sizes = np.zeros((2, size), np.int64)
+        # By id: the first character that may begin at the end of a token, the bytes that it lacks,
+        # and the number of the token's first form.
+        self._begins, self._lacks, self._forms = np.zeros((3, size), np.int64)
+        for id_, token in vocabulary.items():
+            end, whole, begin = parts_of(token)
+            texts[id_] = whole.decode(errors="replace")
+            for byte in end:
+                self._ends[id_] = self._ends[id_] << 6 | byte & 0x3F
+            self._end_sizes[id_] = len(end)
+            if begin:
+                first, after = code_points_from(begin)
+                self._begins[id_], self._lacks[id_] = first, (after - first).bit_length() // 6
+                self._forms[id_] = len(texts)
+                texts += [texts[id_] + stand_in for stand_in in _STAND_INS]
+        self._lay_out(texts, is_form=np.arange(len(texts)) >= size)
+        held = [id_ for id_, token in vocabulary.items() if token]
+        self._flags[np.setdiff1d(np.arange(size), held)] = _UNKNOWN
+        self._flags[:size][self._forms > 0] |= _IS_CUT
+
+    def _lay_out(self, texts: list[str], *, is_form: Flags) -> None:
+        """Make the tables of the words of some texts; forms end in a stand-in."""
         lengths = np.array([*map(len, texts)])
-        firsts = np.cumsum(lengths) - lengths
+        owners = np.repeat(np.arange(len(texts)), lengths)
+        codes = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
         kind_of, value_of = tables()
-        kinds = kind_of[codes]
-        unknown = (codes == ord(_UNKNOWN_TEXT)) | (kinds == MARK)
-        if composes:
-            points = np.unique(codes[(codes > 0x7F) & (kinds > 0)])
-            unknown |= np.isin(codes, [*filter(is_changed, points.tolist())])
+        values = value_of[codes].astype(np.uint32)
+        values[(np.cumsum(lengths) - 1)[is_form]] = 0  # of the stand-ins
+        is_unknown = codes == _REPLACED
+        if self._composes:
+            is_unknown |= _are_changed(codes)
+        flags = np.where(np.bincount(owners, is_unknown, len(texts)), _UNKNOWN, 0)
 
-        is_first = np.zeros(len(codes), np.bool_)
-        is_first[firsts] = True
+        is_plain = kind_of[codes] != MARK
+        owners, values, kinds = owners[is_plain], values[is_plain], kind_of[codes][is_plain]
+        is_first = np.diff(owners, prepend=-1) > 0
+        firsts = np.flatnonzero(is_first)
         begins = (kinds > 0) & (
-            is_first | (kinds != np.append(np.uint8(0), kinds[:-1])) | (kinds == ALONE)
+            is_first | (np.diff(kinds, prepend=np.uint8(0)) != 0) | (kinds == ALONE)
         )
-        before = np.cumsum(begins) - begins
-        # Cut before each word of a token but its first.
-        is_cut = begins & (before > np.repeat(before[firsts], lengths))
-        cuts = np.flatnonzero(is_first | is_cut)
-        goes_on = is_first & (kinds == WORD)
-        unknown = np.repeat(np.logical_or.reduceat(unknown, firsts), lengths)
-        flags = np.bitwise_or.reduceat(
-            _GOES_ON * goes_on + _BEGINS * (begins & ~goes_on) + _UNKNOWN * unknown, cuts
-        )
-        ends = np.append(cuts[1:], len(codes)) - 1
-        flags |= _IS_OPEN * (kinds[ends] == WORD)
+        counts = np.bincount(owners, begins, len(texts)).astype(np.int64)
+        goes_on = kinds[firsts] == WORD
+        filled = owners[firsts]  # the texts with a character that is no mark
+        flags |= np.where(np.bincount(filled, minlength=len(texts)), 0, _IS_EMPTY)
+        flags[filled] |= _GOES_ON * goes_on + _BEGINS * (~goes_on & (counts[filled] > 0))
+        flags[filled] |= _IS_OPEN * (kinds[np.append(firsts[1:], len(kinds)) - 1] == WORD)
+        self._flags = (flags | _SEVERAL * (counts > 1)).astype(np.uint8)
+        # The values of all characters of each text.
+        self._values = np.zeros(len(texts), np.uint32)
+        self._values[filled] = np.add.reduceat(values, firsts, dtype=np.uint32)
+        # The words of a text after its first, and the values of all characters before each.
+        before = np.cumsum(values, dtype=np.uint32) - values
+        number = np.cumsum(begins) - begins
+        first_of = firsts[np.cumsum(is_first) - 1]
+        is_later = begins & (number > number[first_of])
+        self._later = np.bincount(owners[is_later], minlength=len(texts))
+        self._first_later = np.cumsum(self._later) - self._later
+        self._before_later = (before - before[first_of])[is_later]
 
-        # flags and values: (cuts + 1,) each; the last is for ids that the vocabulary lacks
-        self._flags = np.append(flags, _UNKNOWN).astype(np.uint8)
-        self._values = np.append(np.add.reduceat(value_of[codes], cuts).astype(np.uint32), 0)
-        counts = np.diff(np.append(np.searchsorted(cuts, firsts), len(cuts)))
-        ids, size = np.array([*known], np.int64), max(vocabulary) + 1
-        self._counts, self._firsts = np.ones(size, np.int64), np.full(size, len(cuts))
-        self._counts[ids], self._firsts[ids] = counts, np.cumsum(counts) - counts
-        # These tables by id serve texts without tokens of several words.
-        self._flags_of_id = self._flags[self._firsts] | np.uint8(_SEVERAL) * (self._counts > 1)
-        self._values_of_id = self._values[self._firsts]
-
-    def flags(self, ids: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint8]:
-        """Return flags that describe the words of each id, for the other methods: (ids,)."""
-        return taken(self._flags_of_id, ids)
-
-    @staticmethod
-    def unknown(flags: npt.NDArray[np.uint8]) -> Ints:
-        """Return the positions of the ids whose words are unknown."""
-        return np.flatnonzero((flags & _UNKNOWN).astype(np.bool_))
-
-    def sums(
-        self, ids: npt.NDArray[np.uint32], flags: npt.NDArray[np.uint8], offsets: Ints
-    ) -> WordSums:
+    def sums(self, ids: npt.NDArray[np.uint32], offsets: Ints) -> WordSums:
         """Return the words of some documents.
 
         Args:
             ids: the ids of all documents.
-            flags: their flags, as `flags` returns them.
             offsets: the position of the first id of each document, and the end: (documents + 1,).
         """
-        owners = None
-        if flags.max(initial=0) >= _SEVERAL:
-            counts = taken(self._counts, ids)
-            owners = np.repeat(np.arange(len(ids)), counts)
-            cuts = ranges(taken(self._firsts, ids), counts)
-            flags, values = taken(self._flags, cuts), taken(self._values, cuts)
-            offsets = np.append(0, np.cumsum(counts))[offsets]
-        else:
-            values = taken(self._values_of_id, ids)
+        flags, values = taken(self._flags, ids), taken(self._values, ids)
+        special = np.flatnonzero(flags >= _UNKNOWN)
+        texts = ids[special].astype(np.int64)
+        if len(special):
+            flags, values = flags.copy(), values.copy()
+            self._insert_forms(ids, flags, values, special, texts)
+        own = flags[special]
         is_open = np.zeros(len(flags) + 1, np.uint8)
         np.right_shift(flags, 2, out=is_open[1:])  # bit 0: the word in the token before may go on
         is_open[offsets] = 0
+        if len(empty := special[own & _IS_EMPTY > 0]):
+            begins_run = np.diff(empty, prepend=-2) > 1
+            begins_run[look_up(empty, offsets)[1]] = True
+            is_open[empty + 1] = is_open[empty[begins_run]][np.cumsum(begins_run) - 1]
+            is_open[offsets] = 0
         is_first = (flags & ~is_open[:-1] | flags >> 1) & 1
         at = np.flatnonzero(is_first.view(np.bool_))
-        before = sums_before(values)
-        return WordSums(np.append(before[at], before[-1]), at if owners is None else owners[at])
+        sums = sums_before(values)
+        before = sums[at]
+        if (is_several := own & _SEVERAL > 0).any():
+            several, texts = special[is_several], texts[is_several]
+            counts = self._later[texts]
+            positions = np.searchsorted(at, several, side="right").repeat(counts)
+            later = self._before_later[ranges(self._first_later[texts], counts)]
+            before = np.insert(before, positions, sums[several].repeat(counts) + later)
+            at = np.insert(at, positions, several.repeat(counts))
+        return WordSums(np.append(before, sums[-1]), at, special[own & _UNKNOWN > 0])
+
+    def _insert_forms(
+        self,
+        ids: npt.NDArray[np.uint32],
+        flags: npt.NDArray[np.uint8],
+        values: Sums,
+        special: Ints,
+        texts: Ints,
+    ) -> None:
+        """Replace the tokens that end in a cut character by their forms for it.
+
+        Args:
+            ids: the ids of all documents.
+            flags, values: those of the tokens, which are replaced: (ids,) each.
+            special: the positions of some ids, of which the cut ones are replaced.
+            texts: the numbers of their texts, which are replaced: (special,).
+        """
+        is_cut = flags[special] & _IS_CUT > 0
+        at = special[is_cut]
+        points, lacks = self._begins[ids[at]], self._lacks[ids[at]]
+        for step in (1, 2, 3):
+            following = ids[np.minimum(at + step, len(ids) - 1)]
+            sizes = np.minimum(self._end_sizes[following], lacks)
+            lacks = lacks - sizes
+            points += np.where(sizes > 0, self._ends[following] << 6 * lacks, 0)
+        kind_of, value_of = tables()
+        unknown = (lacks > 0) | (points >= CODE_POINTS)
+        points[unknown] = 0
+        if self._composes:
+            unknown |= _are_changed(points)
+        kinds = kind_of[points]
+        texts[is_cut] = forms = self._forms[ids[at]] + kinds
+        flags[at] = self._flags[forms] | _UNKNOWN * unknown.astype(np.uint8)
+        values[at] = self._values[forms] + np.where(kinds == MARK, 0, value_of[points]).astype(
+            np.uint32
+        )

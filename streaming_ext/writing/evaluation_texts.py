@@ -206,12 +206,8 @@ class EvaluationTexts:
             offsets = encoded.offsets[start : end + 1]
             ids = encoded.ids[offsets[0] : offsets[-1]]
             offsets = offsets - offsets[0]
-            flags = words.flags(ids)
-            unknown = np.searchsorted(offsets, words.unknown(flags), side="right") - 1
-            found[start + unknown] = True
-            if found[start:end].all():
-                continue
-            before, firsts = words.sums(ids, flags, offsets)
+            before, firsts, unknown = words.sums(ids, offsets)
+            found[start + np.searchsorted(offsets, unknown, side="right") - 1] = True
             at = self._candidates(before)
             at = at[self.sums.find(before[at + self.rule.words] - before[at])[0]]
             found[start + np.searchsorted(offsets, firsts[at], side="right") - 1] = True

@@ -47,18 +47,18 @@ def test_ids_tell_the_ngrams_of_their_text(most: int, composes: bool) -> None:
     words = TokenWords({id_: token for token, id_ in numbers.items()}, composes=composes)
     ids = np.array([id_ for row in rows for id_ in row], np.uint32)
     offsets = np.cumsum([0, *map(len, rows)])
-    unknown = {
-        *(np.searchsorted(offsets, words.unknown(words.flags(ids)), side="right") - 1).tolist()
-    }
-    assert not any(number >= 300 for number in unknown), "plain texts are known"
-    sums = words.sums(ids, words.flags(ids), offsets)
+    sums = words.sums(ids, offsets)
+    unknown = {*(np.searchsorted(offsets, sums.unknown, side="right") - 1).tolist()}
+    for number in unknown:
+        assert composes, "all texts are known"
+        assert any(is_changed(ord(each)) for each in texts[number]), "plain texts are known"
     owners = np.searchsorted(offsets, sums.firsts, side="right") - 1
     for number, text in enumerate(texts):
         if number not in unknown:
             expected = sums_of_text(text)
             first, end = offsets[number : number + 2]
             one = ids[first:end]
-            alone = words.sums(one, words.flags(one), np.array([0, end - first]))
+            alone = words.sums(one, np.array([0, end - first]))
             assert np.diff(alone.before).tolist() == expected, text
             assert np.diff(sums.before)[owners == number].tolist() == expected, text
 
@@ -70,19 +70,30 @@ def test_ngrams_over_the_end_of_a_text_are_flagged() -> None:
     assert are_inside(owners, 6).tolist() == []
 
 
-def test_a_character_that_is_cut_is_known_if_it_separates_words() -> None:
-    tokens = [b"it", b"\xe2\x80", b"\x99s", b"\xe2", b"\x9c\x93", b" a \xd0", b"\x96"]
+def test_a_character_that_is_cut_counts_where_it_begins() -> None:
+    tokens = [b"it", b"\xe2\x80", b"\x99s", b" a\xf0", b"\x9f", b"\x98", b"\x80 \xd0", b"\x96b"]
     words = TokenWords(dict(enumerate(tokens)), composes=False)
-    flags = words.flags(np.arange(7, dtype=np.uint32))
-    assert words.unknown(flags[:3]).tolist() == []
-    assert words.unknown(flags[3:]).tolist() == [0, 2]
-    sums = words.sums(np.arange(3, dtype=np.uint32), flags[:3], np.array([0, 3]))
-    assert np.diff(sums.before).tolist() == sums_of_text("it\u2019s")
+    sums = words.sums(np.arange(8, dtype=np.uint32), np.array([0, 8]))
+    assert np.diff(sums.before).tolist() == sums_of_text("it\u2019s a\U0001f600 Жb")
+    assert sums.firsts.tolist() == [0, 2, 3, 6]
+    assert sums.unknown.tolist() == []
+
+
+def test_marks_end_no_word_but_a_document_does() -> None:
+    tokens = [b"e", b"\xcc\x81", b"\xcc", b"\x82", b"a"]
+    words = TokenWords(dict(enumerate(tokens)), composes=False)
+    texts = ["e\u0301\u0302a\u0301", "\u0301a", "\u0301"]
+    ids = np.array([0, 1, 2, 3, 4, 1, 1, 4, 1], np.uint32)
+    sums = words.sums(ids, np.array([0, 6, 8, 9]))
+    assert np.diff(sums.before).tolist() == [*map(sum, map(sums_of_text, texts[:2]))]
+    assert sums.firsts.tolist() == [0, 7]
+    assert sums.unknown.tolist() == []
 
 
 def test_ids_that_the_vocabulary_lacks_are_unknown() -> None:
     words = TokenWords({3: b"a", 1: b""}, composes=True)
-    assert words.unknown(words.flags(np.array([3, 0, 1, 2], np.uint32))).tolist() == [1, 2, 3]
+    sums = words.sums(np.array([3, 0, 1, 2], np.uint32), np.array([0, 4]))
+    assert sums.unknown.tolist() == [1, 2, 3]
 
 
 def test_nfc_makes_other_words_of_no_character_that_is_known() -> None:
