@@ -200,20 +200,19 @@ class TokenWords:
         """
         is_cut = flags[special] & _IS_CUT > 0
         at = special[is_cut]
-        points, lacks = self._begins[ids[at]], self._lacks[ids[at]]
+        own, kind_of, value_of = taken(ids, at), *tables()
+        points, lacks = taken(self._begins, own), taken(self._lacks, own)
         for step in (1, 2, 3):
-            following = ids[np.minimum(at + step, len(ids) - 1)]
-            sizes = np.minimum(self._end_sizes[following], lacks)
+            following = taken(ids, np.minimum(at + step, len(ids) - 1))
+            sizes = np.minimum(taken(self._end_sizes, following), lacks)
             lacks = lacks - sizes
-            points += np.where(sizes > 0, self._ends[following] << 6 * lacks, 0)
-        kind_of, value_of = tables()
+            points = points + (taken(self._ends, following) << 6 * lacks) * (sizes > 0)
         unknown = (lacks > 0) | (points >= CODE_POINTS)
         points[unknown] = 0
         if self._composes:
             unknown |= _are_changed(points)
-        kinds = kind_of[points]
-        texts[is_cut] = forms = self._forms[ids[at]] + kinds
-        flags[at] = self._flags[forms] | _UNKNOWN * unknown.astype(np.uint8)
-        values[at] = self._values[forms] + np.where(kinds == MARK, 0, value_of[points]).astype(
-            np.uint32
-        )
+        kinds = taken(kind_of, points)
+        texts[is_cut] = forms = taken(self._forms, own) + kinds
+        flags[at] = taken(self._flags, forms) | _UNKNOWN * unknown.astype(np.uint8)
+        letters = taken(value_of, points) * (kinds != MARK)
+        values[at] = taken(self._values, forms) + letters.astype(np.uint32)
