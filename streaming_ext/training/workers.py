@@ -152,8 +152,10 @@ def messages_of(
             ) from error
         if "DataLoader worker" in text and ("exited" in text or "killed" in text):
             raise WorkerDiedError(
-                f"A worker died while it made a batch: {text} Resume from the last state; if "
-                "it was killed for memory, lower num_workers."
+                f"A worker died while it made a batch: {text.rstrip('. ')}. If it printed an error "
+                "above, that is the cause; a script whose workers are not forked needs `if "
+                '__name__ == "__main__":`. If it was killed for memory, lower num_workers. Resume '
+                "from the last state."
             ) from error
         raise
     finally:
