@@ -29,7 +29,12 @@ _ACCOUNT = re.compile(
 
 
 def within(
-    seconds: float, work: Callable[[], Result], *, what: str, attempts: Attempts | None = None
+    seconds: float,
+    work: Callable[[], Result],
+    *,
+    what: str,
+    attempts: Attempts | None = None,
+    waited: float = 0.0,
 ) -> Result:
     """Run `work`, but wait at most `seconds`, since a stuck client must not stop training.
 
@@ -38,6 +43,7 @@ def within(
         work: the function to run.
         what: name of the file that `work` reads, for the message.
         attempts: the attempts of `work`; the message includes their last failure.
+        waited: seconds for which others tried in vain before, for the message.
 
     Raises:
         TransientStorageError: `work` took longer.
@@ -59,8 +65,8 @@ def within(
     if not results:
         cause = f", at last because {attempts.last}" if attempts and attempts.last else "."
         late = TransientStorageError(
-            f"{what} did not come within {seconds:.3g} s{cause} Check the storage and the link, or "
-            "raise download_timeout."
+            f"{what} did not come within {waited + seconds:.3g} s{cause} Check the storage and the "
+            "link, or raise download_timeout."
         )
         late.silent = True
         raise late
@@ -130,7 +136,7 @@ class Remote:
             except FileNotFoundError as error:
                 raise FileMissingError(f"{where} is missing.") from error
 
-        return within(seconds, read, what=where, attempts=attempts)
+        return within(seconds, read, what=where, attempts=attempts, waited=waited)
 
     def read_checked(self, name: str, checked: Callable[[bytes], Result], *, limit: int) -> Result:
         """Return the result of `checked` for a file; fetch the file once more if it is damaged.

@@ -116,6 +116,13 @@ def test_what_is_no_file_and_what_must_not_be_shown(tmp_path: Path) -> None:
     assert "planted" not in repr(Remote(url="s3://bucket/data", options=options))
 
 
+def test_the_time_that_others_waited_counts(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "shard")
+    with pytest.raises(TransientStorageError, match=r"did not come within 7\.1 s"):
+        Remote(url=str(tmp_path)).read("shard", limit=1, seconds=0.1, waited=7)
+    os.close(os.open(tmp_path / "shard", os.O_WRONLY))  # ends the thread that reads
+
+
 def test_what_takes_too_long_says_what_went_wrong_meanwhile() -> None:
     def fail() -> None:
         raise KeyError("x")
