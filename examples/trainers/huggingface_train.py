@@ -18,7 +18,7 @@ from transformers import (
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
-GLOBAL_BATCH = 8
+GLOBAL_BATCH, LENGTH = 8, 8  # sequences per step, tokens per sequence
 
 
 class SaveLoader(TrainerCallback):
@@ -59,16 +59,17 @@ def main(data: str, folder: str, steps: int, checkpoint: str | None = None) -> N
     dataset = StreamingTokenDataset(
         local=data,
         batch_size=GLOBAL_BATCH // arguments.world_size,
+        sequence_length=LENGTH,
         shuffle=True,
         extras=["sequence_ids"],
     )
     loader = StreamingTokenLoader(dataset, num_workers=1)
     if checkpoint is not None:
         loader.load_state_dict(json.loads(Path(checkpoint, "loader.json").read_text()))
+    ids = dataset.eot_id + 1  # the end-of-text id is GPT-2's last one
+    config = GPT2Config(vocab_size=ids, n_positions=LENGTH, n_embd=8, n_layer=1, n_head=1)
     trainer = TokenTrainer(
-        model=GPT2LMHeadModel(
-            GPT2Config(vocab_size=100, n_positions=8, n_embd=8, n_layer=1, n_head=1)
-        ),
+        model=GPT2LMHeadModel(config),
         args=arguments,
         callbacks=[SaveLoader(loader)],
     )

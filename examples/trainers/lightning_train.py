@@ -13,14 +13,15 @@ from torch import nn
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
-GLOBAL_BATCH = 8
+GLOBAL_BATCH, LENGTH = 8, 8  # sequences per step, tokens per sequence
 
 
 class Model(lightning.LightningModule):
     def __init__(self, data: str) -> None:
         super().__init__()
         self.data = data
-        self.net = nn.Sequential(nn.Embedding(100, 16), nn.Linear(16, 100))
+        ids = StreamingTokenDataset(local=data, dp_rank=0, dp_world_size=1).eot_id + 1  # as GPT-2's
+        self.net = nn.Sequential(nn.Embedding(ids, 16), nn.Linear(16, ids))
         self.loader: StreamingTokenLoader | None = None
         self.saved: dict[str, Any] | None = None
 
@@ -29,6 +30,7 @@ class Model(lightning.LightningModule):
             dataset = StreamingTokenDataset(
                 local=self.data,
                 batch_size=GLOBAL_BATCH // self.trainer.world_size,
+                sequence_length=LENGTH,
                 shuffle=True,
                 extras=["targets", "sequence_ids"],
             )

@@ -13,14 +13,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from streaming_ext import StreamingTokenDataset, StreamingTokenLoader
 
-GLOBAL_BATCH = 8
+GLOBAL_BATCH, LENGTH = 8, 8  # sequences per step, tokens per sequence
 
 
 class TinyGPT(nn.Module):
-    def __init__(self, vocab: int = 100, width: int = 16, length: int = 8) -> None:
+    def __init__(self, vocab: int, width: int = 16) -> None:
         super().__init__()
         self.tokens = nn.Embedding(vocab, width)
-        self.positions = nn.Embedding(length, width)
+        self.positions = nn.Embedding(LENGTH, width)
         self.block = nn.TransformerEncoderLayer(width, 2, 32, dropout=0.0, batch_first=True)
         self.head = nn.Linear(width, vocab)
 
@@ -37,10 +37,14 @@ def main(data: str, checkpoint: str, steps: int) -> None:
     torch.manual_seed(0)
     torch.set_default_dtype(torch.float64)
     dataset = StreamingTokenDataset(
-        local=data, batch_size=GLOBAL_BATCH // world, shuffle=True, extras=["targets"]
+        local=data,
+        batch_size=GLOBAL_BATCH // world,
+        sequence_length=LENGTH,
+        shuffle=True,
+        extras=["targets"],
     )
     loader = StreamingTokenLoader(dataset, num_workers=1)
-    model = DistributedDataParallel(TinyGPT())
+    model = DistributedDataParallel(TinyGPT(dataset.eot_id + 1))  # GPT-2's last id
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     done = 0
     if Path(checkpoint).exists():

@@ -25,6 +25,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from streaming_ext import StreamingTokenLoader
 from streaming_ext.base.errors import UsageError
 from tests.servers.prefect.server import free_port
+from tests.streaming_ext import build
 from tests.streaming_ext.processes import in_processes
 from tests.streaming_ext.training.trainers.recipes import ROOT, load_recipe, recipe
 
@@ -79,6 +80,12 @@ class TestTorchrun:
         rest = self.losses(1, script, raw.root, tmp_path / "broken")
         assert list(rest) == list(range(41, self.STEPS + 1))
         assert broken | rest == pytest.approx(whole, rel=1e-9)
+
+    def test_a_dataset_of_other_ids_and_lengths(self, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr(build, "EOT", 300)
+        other = build.build_some(tmp_path / "data", 300, sequence_length=16, vocab_size=301)
+        found = self.losses(1, recipe("torchrun_train", tmp_path), other.root, tmp_path / "saved")
+        assert len(found) == self.STEPS
 
 
 def seen(script: Path, *arguments: object, launcher: Sequence[str] = ()) -> list[list[int]]:
