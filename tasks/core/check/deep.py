@@ -7,7 +7,7 @@ subset, and in sources of a shuffled dataset, whose documents lie in all parts.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
@@ -21,7 +21,13 @@ import xxhash
 
 from streaming_ext.base.arrays import Ints
 from streaming_ext.base.errors import CorruptDatasetError
-from streaming_ext.format.duplicates import NearDuplicates, codes, fixed_binary, fixed_bytes
+from streaming_ext.format.duplicates import (
+    NearDuplicates,
+    codes,
+    duplicates_path,
+    fixed_binary,
+    fixed_bytes,
+)
 from streaming_ext.format.layout import (
     DIGESTS_FOLDER,
     DUPLICATES_FOLDER,
@@ -300,10 +306,12 @@ class _Comparison:
             self._compare_texts(self._hashes, held, again)
         is_copy = held["first"].is_valid()
         copied = pc.sum(again["text_bytes"].filter(is_copy)).as_py() or 0
+        copies = [table.filter(is_copy) for table in (held, again)]
+        self._compare("tokens", *copies, listed_in=duplicates_path)
         held, again = (table.filter(pc.invert(is_copy)) for table in (held, again))
         names = ["split", "tokens", "hash_of_ids", *(["place"] if spec.shuffle else [])]
         for name in (*names, *(f"{KEPT_PREFIX}{name}" for name in spec.source_columns)):
-            self._compare(name, held, again)
+            self._compare(name, held, again, listed_in=documents_path)
         tokens = held["tokens"].to_numpy() + 1
         self.out.count(retokenized=len(tokens), retokenized_tokens=int(tokens.sum()))
         if record is None:
@@ -313,8 +321,10 @@ class _Comparison:
         if words := differences(record, record.model_copy(update=again_counts)):
             self.out.found(self._counted_in, words)
 
-    def _compare(self, name: str, held: pa.Table, made: pa.Table) -> None:
-        """Compare a column of the documents."""
+    def _compare(
+        self, name: str, held: pa.Table, made: pa.Table, *, listed_in: Callable[[int], str]
+    ) -> None:
+        """Compare a column of the documents, which a file of each part lists."""
         columns = [table[name].combine_chunks() for table in (held, made)]
         if columns[0].equals(columns[1]):
             return
@@ -324,7 +334,7 @@ class _Comparison:
                 values = [SPLITS[value] for value in values]
             row, part = (held[of][index].as_py() for of in ("row", "part"))
             words = f"row {row}: {name} is {values[0]!r}, made again {values[1]!r}"
-            self.out.found(documents_path(part), words, kind=name)
+            self.out.found(listed_in(part), words, kind=name)
 
     def _compare_texts(self, known: KeptHashes, held: pa.Table, made: pa.Table) -> None:
         """Compare hashes of texts with the kept hashes; a copy's with its first copy's."""

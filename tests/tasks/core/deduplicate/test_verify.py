@@ -119,6 +119,18 @@ def test_no_copy_by_the_texts(forger) -> None:
     assert f"row {row} is no copy of row" in found
 
 
+def test_other_lengths_of_copies(forger) -> None:
+    """Their sum is the same; only the sources show that they are wrong."""
+    table = forger.copies(2)
+    table["tokens"][0] += 1
+    table["tokens"][1] -= 1
+    forger.set_copies(2, table)
+    assert not problems(forger)
+    length = table["tokens"][0]
+    said = f"row {table['row'][0]}: tokens is {length}, made again {length - 1}"
+    assert f"duplicates/00002.parquet: {said}" in problems(forger, deep=True)
+
+
 def test_a_damaged_table_of_sources_is_the_only_finding(tmp_path, lines) -> None:
     options = {"deduplicate": "exact", "shuffle": "documents"}
     root = build_from(lines, tmp_path / "out", **options)
