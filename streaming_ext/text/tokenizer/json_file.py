@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import orjson
-
 from streaming_ext.base.errors import TokenizerError
 from streaming_ext.base.git_lfs import not_a_pointer
 from streaming_ext.store.faults import words_of
@@ -44,7 +42,7 @@ class JsonTokenizer(Tokenizer):
     @cached_property
     def config(self) -> dict[str, Any]:
         """The parsed tokenizer.json."""
-        return dict(orjson.loads(self.data))
+        return _parsed(self.data)
 
     @cached_property
     def model(self) -> Any:
@@ -74,7 +72,7 @@ class JsonTokenizer(Tokenizer):
         """
         where = where or name
         try:
-            config = dict(orjson.loads(data))
+            config = _parsed(data)
             model = dict(config["model"])
             added = list(config.get("added_tokens") or [])
             # A token around documents that is not marked special would be found in texts.
@@ -226,11 +224,19 @@ def _is_merged(token: str, model: Mapping[str, Any]) -> bool:
     return token in model["vocab"] and any(half in merges for half in halves)
 
 
+def _parsed(data: bytes) -> dict[str, Any]:
+    import orjson  # imported late: it belongs to an extra
+
+    return dict(orjson.loads(data))
+
+
 def _model_json(model: Mapping[str, Any]) -> bytes:
     """Return the canonical JSON of a model; with orjson, in half of the time.
 
     The vocabulary of a Unigram model has scores, which orjson may write differently.
     """
+    import orjson
+
     if isinstance(model["vocab"], list):
         return canonical_json(model)
     text = orjson.dumps(model, option=orjson.OPT_SORT_KEYS)

@@ -82,7 +82,7 @@ def evaluate(rank: int, size: int, root: Path, store: Path, model: Any, recipe: 
 
 def test_perplexity_is_the_same_on_any_number_of_ranks(raw, tmp_path) -> None:
     torch.manual_seed(0)
-    model = load_recipe("torchrun_train", tmp_path).TinyGPT().double()
+    model = load_recipe("torchrun_train", tmp_path).TinyGPT(100).double()
     evaluation = load_recipe("evaluation", tmp_path)
     found = {}
     for size in (1, 3):
