@@ -1,12 +1,14 @@
 """Access to the buffers of an Arrow array of texts, without a copy."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_FEW: Final = 2**14  # positions, for which a call of Arrow costs more than it saves
 
 
 def text_buffers(
@@ -49,4 +51,6 @@ def cut_by_bytes(texts: pa.LargeStringArray, batch_bytes: int) -> Iterator[tuple
 
 def taken(values: npt.NDArray[Any], positions: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return `values[positions]`, three times as fast; no position may be beyond the values."""
+    if len(positions) < _FEW:
+        return np.asarray(values[positions])
     return np.asarray(pc.take(pa.array(values), pa.array(positions), boundscheck=False))
