@@ -88,8 +88,8 @@ class OwnServer:
         errors = re.findall(r"^[\w.]+Error: .+", text, re.MULTILINE) or text.splitlines()
         raise StorageError(
             f"Prefect's own server did not start: {(errors or ['killed'])[-1]}. Its database is in "
-            f"{get_current_settings().home}. If another server uses it, pass its "
-            "URL in PREFECT_API_URL; otherwise repair it, or set PREFECT_HOME to another folder."
+            f"{get_current_settings().home}. If another server uses it, pass its URL in "
+            "PREFECT_API_URL; otherwise repair it, or set PREFECT_HOME to another folder."
         )
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from streaming_ext.base.arrays import Flags, Ints, Tokens, look_up, ranges
 from streaming_ext.text.documents.text_array import taken
-from streaming_ext.text.tokenizer.unsafe_texts import code_points_from, parts_of
+from streaming_ext.text.tokenizer.unsafe_texts import FURTHER_TOKENS, code_points_from, parts_of
 from streaming_ext.text.word_ngrams import (
     ALONE,
     CODE_POINTS,
@@ -202,7 +202,7 @@ class TokenWords:
         at = special[is_cut]
         own, kind_of, value_of = taken(ids, at), *tables()
         points, lacks = taken(self._begins, own), taken(self._lacks, own)
-        for step in (1, 2, 3):
+        for step in range(1, FURTHER_TOKENS + 1):
             following = taken(ids, np.minimum(at + step, len(ids) - 1))
             sizes = np.minimum(taken(self._end_sizes, following), lacks)
             lacks = lacks - sizes

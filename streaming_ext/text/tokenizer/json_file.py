@@ -142,7 +142,9 @@ class JsonTokenizer(Tokenizer):
         model = self.config["model"]
         for name, token, id_ in self.marks:
             texts = token, f" {token}", f"a{token}b", f"a {token} b"
-            if _is_merged(token, model) or any(id_ in self.encode(text) for text in texts):
+            halves = {(token[:at], token[at:]) for at in range(1, len(token))}
+            is_merged = token in model["vocab"] and not halves.isdisjoint(merged_pairs(model))
+            if is_merged or any(id_ in self.encode(text) for text in texts):
                 raise TokenizerError(
                     f"{where}: the text {token!r} becomes the {name} id {id_}, so documents could "
                     "not be told apart. Name another special token with --eot-token or --bos-token."
@@ -213,15 +215,6 @@ def merged_pairs(model: Mapping[str, Any]) -> list[tuple[str, str]]:
     if merges and isinstance(merges[0], str):
         return [tuple(merge.split(" ", 1)) for merge in merges]
     return [*map(tuple, merges)]
-
-
-def _is_merged(token: str, model: Mapping[str, Any]) -> bool:
-    """Return whether a BPE model merges two tokens into this one."""
-    merges = model.get("merges") or []
-    halves: list[Any] = [[token[:at], token[at:]] for at in range(1, len(token))]
-    if merges and isinstance(merges[0], str):
-        halves = [*map(" ".join, halves)]
-    return token in model["vocab"] and any(half in merges for half in halves)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

@@ -31,7 +31,7 @@ Ranges = Sequence[tuple[int, int]]  # of code points, both ends included, ascend
 _CUT: Final = re.compile(rb"(?:[\xc2-\xdf]|[\xe0-\xef][\x80-\xbf]?|[\xf0-\xf4][\x80-\xbf]{0,2})?\Z")
 _REST: Final = re.compile(rb"[\x80-\xbf]{0,3}")
 _BLOCK: Final = 2**18  # ids processed together: more would leave the caches, fewer cost calls
-_MOST: Final = 3  # further tokens in which a character may go on
+FURTHER_TOKENS: Final = 3  # in which a character may go on
 _FOUND: Final = 1  # the state after a match; the state after harmless bytes is 0
 # Groups of states: by these bounds of a character's first byte, then longer beginnings, then that
 # of most emoji, then matches.
@@ -130,7 +130,7 @@ class UnsafeTexts:
             ]
         )
         state = taken(self._ends, taken(ids, at))
-        for number in range(1, _MOST + 1):
+        for number in range(1, FURTHER_TOKENS + 1):
             at, state = at[state > 0], state[state > 0]
             rest = taken(self._begins, taken(ids, np.minimum(at + number, last)))
             state = taken(self._table, state * self._width + rest)
