@@ -22,6 +22,7 @@ from streaming_ext.text.word_ngrams import (
     CODE_POINTS,
     MARK,
     WORD,
+    Hashes,
     Sums,
     sums_before,
     tables,
@@ -31,6 +32,9 @@ from streaming_ext.text.word_ngrams import (
 # begins in it in any case; its last word may go on; its words are unknown; it holds several words;
 # its last character ends in the next tokens; it holds no character but marks.
 _GOES_ON, _BEGINS, _IS_OPEN, _UNKNOWN, _SEVERAL, _IS_CUT, _IS_EMPTY = (1 << bit for bit in range(7))
+# An entry of a text: its flags, and the sum of its characters in the upper half.
+_TEXT: Final = np.dtype([("flags", "<u4"), ("sum", "<u4")])
+_UPPER: Final = np.uint64(32)
 _REPLACED: Final = ord("\N{REPLACEMENT CHARACTER}")
 _STAND_INS: Final = " a\u4e00\u0301"  # a character of each kind: 0, WORD, ALONE, MARK
 
@@ -105,8 +109,8 @@ class TokenWords:
                 texts += [texts[id_] + stand_in for stand_in in _STAND_INS]
         self._lay_out(texts, is_form=np.arange(len(texts)) >= size)
         held = [id_ for id_, token in vocabulary.items() if token]
-        self._flags[np.setdiff1d(np.arange(size), held)] = _UNKNOWN
-        self._flags[:size][self._forms > 0] |= _IS_CUT
+        self._texts[np.setdiff1d(np.arange(size), held)] = _UNKNOWN
+        self._texts[:size][self._forms > 0] |= np.uint64(_IS_CUT)
 
     def _lay_out(self, texts: list[str], *, is_form: Flags) -> None:
         """Make the tables of the words of some texts; forms end in a stand-in."""
@@ -134,10 +138,9 @@ class TokenWords:
         flags |= np.where(np.bincount(filled, minlength=len(texts)), 0, _IS_EMPTY)
         flags[filled] |= _GOES_ON * goes_on + _BEGINS * (~goes_on & (counts[filled] > 0))
         flags[filled] |= _IS_OPEN * (kinds[np.append(firsts[1:], len(kinds)) - 1] == WORD)
-        self._flags = (flags | _SEVERAL * (counts > 1)).astype(np.uint8)
-        # The values of all characters of each text.
-        self._values = np.zeros(len(texts), np.uint32)
-        self._values[filled] = np.add.reduceat(values, firsts, dtype=np.uint32)
+        # The flags of each text, and in the upper half the sum of the values of its characters.
+        self._texts = (flags | _SEVERAL * (counts > 1)).astype(np.uint64)
+        self._texts[filled] |= np.add.reduceat(values, firsts, dtype=np.uint64) << _UPPER
         # The words of a text after its first, and the values of all characters before each.
         before = np.cumsum(values, dtype=np.uint32) - values
         number = np.cumsum(begins) - begins
@@ -154,12 +157,13 @@ class TokenWords:
             ids: the ids of all documents.
             offsets: the position of the first id of each document, and the end: (documents + 1,).
         """
-        flags, values = taken(self._flags, ids), taken(self._values, ids)
+        found = self._texts.take(ids.astype(np.int64), mode="wrap")
+        flags = found.astype(np.uint8)
         special = np.flatnonzero(flags >= _UNKNOWN)
         texts = ids[special].astype(np.int64)
         if len(special):
-            flags, values = flags.copy(), values.copy()
-            self._insert_forms(ids, flags, values, special, texts)
+            self._insert_forms(ids, found, special, texts)
+            flags[special] = found[special]
         own = flags[special]
         is_open = np.zeros(len(flags) + 1, np.uint8)
         np.right_shift(flags, 2, out=is_open[1:])  # bit 0: the word in the token before may go on
@@ -171,7 +175,7 @@ class TokenWords:
             is_open[offsets] = 0
         is_first = (flags & ~is_open[:-1] | flags >> 1) & 1
         at = np.flatnonzero(is_first.view(np.bool_))
-        sums = sums_before(values)
+        sums = sums_before(found).view(_TEXT)["sum"]  # flags add up to less than 2^32
         before = sums[at]
         if (is_several := own & _SEVERAL > 0).any():
             several, texts = special[is_several], texts[is_several]
@@ -183,26 +187,23 @@ class TokenWords:
         return WordSums(np.append(before, sums[-1]), at, special[own & _UNKNOWN > 0])
 
     def _insert_forms(
-        self,
-        ids: npt.NDArray[np.uint32],
-        flags: npt.NDArray[np.uint8],
-        values: Sums,
-        special: Ints,
-        texts: Ints,
+        self, ids: npt.NDArray[np.uint32], found: Hashes, special: Ints, texts: Ints
     ) -> None:
         """Replace the tokens that end in a cut character by their forms for it.
 
         Args:
             ids: the ids of all documents.
-            flags, values: those of the tokens, which are replaced: (ids,) each.
+            found: the entries of the tokens, which are replaced: (ids,).
             special: the positions of some ids, of which the cut ones are replaced.
             texts: the numbers of their texts, which are replaced: (special,).
         """
-        is_cut = flags[special] & _IS_CUT > 0
+        is_cut = found[special] & _IS_CUT > 0
         at = special[is_cut]
         own, kind_of, value_of = taken(ids, at), *tables()
         points, lacks = taken(self._begins, own), taken(self._lacks, own)
         for step in range(1, FURTHER_TOKENS + 1):
+            if not lacks.any():
+                break
             following = taken(ids, np.minimum(at + step, len(ids) - 1))
             sizes = np.minimum(taken(self._end_sizes, following), lacks)
             lacks = lacks - sizes
@@ -213,6 +214,5 @@ class TokenWords:
             unknown |= _are_changed(points)
         kinds = taken(kind_of, points)
         texts[is_cut] = forms = taken(self._forms, own) + kinds
-        flags[at] = taken(self._flags, forms) | _UNKNOWN * unknown.astype(np.uint8)
-        letters = taken(value_of, points) * (kinds != MARK)
-        values[at] = taken(self._values, forms) + letters.astype(np.uint32)
+        entries = taken(self._texts, forms) | _UNKNOWN * unknown.astype(np.uint64)
+        found[at] = entries + (taken(value_of, points) * (kinds != MARK) << _UPPER)

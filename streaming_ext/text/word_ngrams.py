@@ -111,10 +111,10 @@ def are_inside(owners: Ints, words: int) -> Flags:
     return flags
 
 
-def sums_before(values: Sums) -> Sums:
+def sums_before(values: Sums | Hashes) -> npt.NDArray[Any]:
     """Return the sum before each value, and of all: sums_before([1, 2, 5]) is [0, 1, 3, 8]."""
-    before = np.zeros(len(values) + 1, np.uint32)
-    np.cumsum(values, dtype=np.uint32, out=before[1:])
+    before = np.zeros(len(values) + 1, values.dtype)
+    np.cumsum(values, dtype=values.dtype, out=before[1:])
     return before
 
 
