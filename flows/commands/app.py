@@ -4,6 +4,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import NoReturn
 
 from cyclopts import App, CycloptsError, Group, Parameter
@@ -226,6 +227,7 @@ def run(arguments: list[str] | None = None) -> NoReturn:
     stop_by_signals()
     try:
         _require_no_secrets(given)
+        _require_working_folder()
         if given and given[0] in _WITH_PREFECT:
             require("prefect")
         with extras_named():
@@ -258,6 +260,18 @@ def _require_no_secrets(arguments: Sequence[str]) -> None:
         name, _, value = argument.partition("=")
         require_no_secret(value, name)
         option = argument if argument.startswith("--") else "an argument"
+
+
+def _require_working_folder() -> None:
+    """Refuse to start in a deleted folder, where errors of paths and of Prefect name no file.
+
+    Raises:
+        UsageError: the folder was deleted.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise UsageError("the current folder was deleted. Start in one that exists.") from error
 
 
 def _exit_code(error: BaseException, command: Sequence[str]) -> int | None:

@@ -156,6 +156,12 @@ def test_a_problem_that_cannot_be_written_is_told_by_the_exit_code(tmp_path) -> 
     assert ended.returncode == 2
 
 
+def test_a_deleted_folder_is_no_place_to_start(shardmill, tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    tmp_path.rmdir()
+    refused(shardmill("plan", "texts", "--tokenizer", "gpt2"), "folder was deleted. Start in one")
+
+
 def test_only_linux_is_supported(shardmill, embedded, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tasks.core.linux.SYSTEM", "darwin")
     plan = ["plan", embedded.sources, "--tokenizer", embedded.tokenizer]
