@@ -54,7 +54,7 @@ class Messages:
         self._memory: mmap.mmap | torch.Tensor = (
             mmap.mmap(-1, total)
             if inherited
-            else torch.zeros(total, dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+            else torch.zeros(total, dtype=torch.uint8, device="cpu").share_memory_()  # type: ignore[no-untyped-call]
         )
 
     def of_worker(self, worker: int, num_workers: int) -> Iterator[Message]:

@@ -53,7 +53,7 @@ class TrainingPosition:
         self._plan, self._base = plan, plan.start(0)
         self._moves, self._number = 0, 0  # `_number`: the last iteration here since the base
         # The number of moves of training, then the note of each worker: count and seed.
-        self._words = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64)
+        self._words = torch.zeros(1 + MAX_WORKERS, dtype=torch.int64, device="cpu")
         self._words.share_memory_()  # type: ignore[no-untyped-call]
         self.yielded = 0  # rows that this process yielded in this iteration
 

@@ -46,6 +46,15 @@ def test_it_uses_no_named_shared_memory(open_raw, monkeypatch) -> None:
         assert len(tokens_of(DataLoader(dataset, batch_size=4, num_workers=workers))) == 146
 
 
+def test_batches_are_made_on_the_cpu_whatever_the_default_device(open_raw) -> None:
+    expected = tokens_of(open_raw())
+    with torch.device("meta"):
+        dataset = open_raw()
+        assert tokens_of(dataset) == expected
+        start = dataset.start_cursor()
+        messages.Messages(dataset.batch_reader, start, num_workers=1, slots=1, inherited=False)
+
+
 def prefetching() -> set[threading.Thread]:
     """Return the threads that read ahead."""
     return {thread for thread in threading.enumerate() if "shardmill-prefetch" in thread.name}
