@@ -78,7 +78,7 @@ class TokenStream:
     @property
     def domain_name(self) -> str:
         """The domain: the given one, or the name of the stream."""
-        return self.domain or self.name
+        return self.name if self.domain is None else self.domain
 
     def made(
         self, *, split: str | None, sequence_length: int | None, limit: int | None

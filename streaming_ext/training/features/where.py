@@ -1,10 +1,11 @@
 """The documents of a split that a condition chooses: `TokenStream(where=...)`."""
 
 import logging
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 import xxhash
@@ -23,6 +24,7 @@ from streaming_ext.training.features.documents import LocatedDocuments, split_do
 from streaming_ext.training.features.domains import COLUMN, name_of_value
 
 _log = logging.getLogger(__name__)
+_VALUES: Final = (str, bool, int, float, type(None))
 
 
 def write_chosen(file: BinaryIO, cache: ShardCache, condition: Condition) -> None:
@@ -109,15 +111,18 @@ def streams_by_value(
             f"`proportion_by` must be {COLUMN + 'NAME'!r}, for a column that was kept by "
             f"--keep-columns; got {by!r}."
         )
-    return [
-        replace(
-            stream,
-            proportion=proportion,
-            where=f"`{column}` " + ("is None" if value is None else f"== {value!r}"),
-            domain=name_of_value(value),
-        )
-        for value, proportion in proportions.items()
-    ]
+    streams = []
+    for given, proportion in proportions.items():
+        value = given.item() if isinstance(given, np.generic) else given
+        if type(value) not in _VALUES or (type(value) is float and not math.isfinite(value)):
+            raise UsageError(
+                "`proportions` must name texts, finite numbers, True, False, or None for no value; "
+                f"got {given!r}."
+            )
+        where = f"`{column}` " + ("is None" if value is None else f"== {value!r}")
+        domain = name_of_value(value)
+        streams.append(replace(stream, proportion=proportion, where=where, domain=domain))
+    return streams
 
 
 def log_left_out(source: TokenSource, by: str) -> None:

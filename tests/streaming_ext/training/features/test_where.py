@@ -1,5 +1,6 @@
 """Streams of documents that a condition chooses, compared with plain Python on lists."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -99,7 +100,7 @@ def test_rows_are_cut_out_of_the_chosen_documents_laid_end_to_end(tmp_path, seed
             assert {name: row[name].tolist() for name in by_hand} == by_hand
 
 
-KINDS = ["a", 'it\'s a `b` "\\c"', None]
+KINDS = ["", 'it\'s a `b` "\\c"', None]
 LEVELS: dict[str, Callable[[Document], Any]] = {
     "score": lambda ids: len(ids) % 7,
     "kind": lambda ids: KINDS[ids[0] % 3],
@@ -107,7 +108,7 @@ LEVELS: dict[str, Callable[[Document], Any]] = {
 }
 PARTS: dict[str, Meets] = {
     "score >= 4": lambda part, ids: len(ids) % 7 >= 4,
-    "score < 4 and kind == 'a'": lambda part, ids: len(ids) % 7 < 4 and ids[0] % 3 == 0,
+    "score < 4 and kind == ''": lambda part, ids: len(ids) % 7 < 4 and ids[0] % 3 == 0,
     "score < 4 and kind is None and tokens > 9": (
         lambda part, ids: len(ids) % 7 < 4 and ids[0] % 3 == 2 and len(ids) > 9
     ),
@@ -176,9 +177,10 @@ def test_a_run_on_three_streams_of_one_dataset_counts_as_plain_python_does(
 @pytest.mark.parametrize(
     ("column", "proportions", "domains"),
     [
-        ("kind", {KINDS[1]: 2, "a": 1.0}, [KINDS[1], "a"]),
-        ("kind", {"a": 1, KINDS[1]: 1, None: 2}, ["a", KINDS[1], "(nothing)"]),
+        ("kind", {KINDS[1]: 2, "": 1.0}, [KINDS[1], ""]),
+        ("kind", {"": 1, KINDS[1]: 1, None: 2}, ["", KINDS[1], "(nothing)"]),
         ("score", {0: 1, 3.0: "0:1 2k:3"}, ["0", "3"]),
+        ("score", {np.int64(0): 1, np.float64(3): 1}, ["0", "3"]),
         ("is long", {True: 3, False: 1}, ["true", "false"]),
     ],
 )
@@ -206,7 +208,9 @@ def test_streams_by_the_values_of_a_column(numbered, caplog, column, proportions
     left_out = sum(each not in named for each in values.values())
     said = f"{left_out} of {len(train)} documents have a value in column:{column} that"
     assert [each.startswith(said) for each in caplog.messages] == [True] * (left_out > 0)
-    conditions = ["is None" if each is None else f"== {each!r}" for each in named]
+    conditions = [
+        "is None" if each is None else f"== {np.asarray(each).item()!r}" for each in named
+    ]
     by_hand = [
         TokenStream(local=built.root, where=f"`{column}` {condition}", proportion=proportion)
         for condition, proportion in zip(conditions, proportions.values(), strict=True)
@@ -218,18 +222,20 @@ def test_streams_by_the_values_of_a_column(numbered, caplog, column, proportions
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"proportions": {"a": 1, "c": 2}}, r"where=\"`kind` == 'c'\" holds for no document"),
-        ({"proportions": {"a": 1, 3: 2}}, "column 'kind' is of type large_string"),
+        ({"proportions": {"": 1, "c": 2}}, r"where=\"`kind` == 'c'\" holds for no document"),
+        ({"proportions": {"": 1, 3: 2}}, "column 'kind' is of type large_string"),
         ({"proportion_by": "column:language"}, "has no column 'language'"),
         ({"proportion_by": "folder"}, "`proportion_by` must be 'column:NAME'.*got 'folder'"),
         ({"proportion_by": None}, "`proportion_by` names a column of one dataset"),
         ({"proportions": {}}, "`proportion_by` names a column of one dataset"),
         ({"streams": [TokenStream(local="x")], "local": None}, "`proportion_by` names a column"),
         ({"proportions": {"a": 0}}, "`proportion` must be"),
+        ({"proportions": {math.nan: 1}}, "`proportions` must name texts, .*got nan"),
+        ({"proportions": {("a", "b"): 1}}, r"`proportions` must name texts, .*got \('a', 'b'\)"),
     ],
 )
 def test_values_and_columns_that_there_are_not(numbered, changes, said) -> None:
-    settings = {"local": numbered[0].root, "proportion_by": "column:kind", "proportions": {"a": 1}}
+    settings = {"local": numbered[0].root, "proportion_by": "column:kind", "proportions": {"": 1}}
     with pytest.raises(UsageError, match=said):
         StreamingTokenDataset(**settings | changes, dp_rank=0, dp_world_size=1)
 
