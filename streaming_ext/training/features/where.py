@@ -105,12 +105,14 @@ def streams_by_value(
     Raises:
         UsageError: `by` names no column, or a value is no text, number or truth value.
     """
-    column = by.removeprefix(COLUMN)
-    if column in ("", by) or "`" in column:
+    column = str(by).removeprefix(COLUMN)
+    if column in ("", str(by)) or "`" in column:
         raise UsageError(
             f"`proportion_by` must be {COLUMN + 'NAME'!r}, for a column that was kept by "
             f"--keep-columns; got {by!r}."
         )
+    if not isinstance(proportions, Mapping):
+        raise UsageError(f"`proportions` must be a dict of values; got {proportions!r}.")
     streams = []
     for given, proportion in proportions.items():
         value = given.item() if isinstance(given, np.generic) else given

@@ -226,6 +226,8 @@ def test_streams_by_the_values_of_a_column(numbered, caplog, column, proportions
         ({"proportions": {"": 1, 3: 2}}, "column 'kind' is of type large_string"),
         ({"proportion_by": "column:language"}, "has no column 'language'"),
         ({"proportion_by": "folder"}, "`proportion_by` must be 'column:NAME'.*got 'folder'"),
+        ({"proportion_by": 5}, "`proportion_by` must be 'column:NAME'.*got 5"),
+        ({"proportions": ["a"]}, r"`proportions` must be a dict of values; got \['a'\]"),
         ({"proportion_by": None}, "`proportion_by` names a column of one dataset"),
         ({"proportions": {}}, "`proportion_by` names a column of one dataset"),
         ({"streams": [TokenStream(local="x")], "local": None}, "`proportion_by` names a column"),
