@@ -176,10 +176,10 @@ class EpochPlan:
     def steps_done(self, cursor: Cursor) -> int:
         """Count the steps of an epoch before a cursor."""
         begin = replace(cursor, position=0)
-        if cursor.position < self.epoch_size:  # else the last step may be short
-            for phase in self.phases(begin):
-                if phase.position <= cursor.position <= phase.end:
-                    return phase.step_of(cursor.position)
+        for phase in self.phases(begin):
+            # At the end of the epoch, the last step may be short.
+            if phase.position <= cursor.position <= min(phase.end, self.epoch_size - 1):
+                return phase.step_of(cursor.position)
         return self.steps_left(begin)
 
     def tokens_seen(self, cursor: Cursor) -> int:

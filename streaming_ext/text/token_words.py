@@ -33,7 +33,7 @@ from streaming_ext.text.word_ngrams import (
 # its last character ends in the next tokens; it holds no character but marks.
 _GOES_ON, _BEGINS, _IS_OPEN, _UNKNOWN, _SEVERAL, _IS_CUT, _IS_EMPTY = (1 << bit for bit in range(7))
 # An entry of a text: its flags, and the sum of its characters in the upper half.
-_TEXT: Final = np.dtype([("flags", "<u4"), ("sum", "<u4")])
+_ENTRY: Final = np.dtype([("flags", "<u4"), ("sum", "<u4")])
 _UPPER: Final = np.uint64(32)
 _REPLACED: Final = ord("\N{REPLACEMENT CHARACTER}")
 _STAND_INS: Final = " a\u4e00\u0301"  # a character of each kind: 0, WORD, ALONE, MARK
@@ -109,8 +109,8 @@ class TokenWords:
                 texts += [texts[id_] + stand_in for stand_in in _STAND_INS]
         self._lay_out(texts, is_form=np.arange(len(texts)) >= size)
         held = [id_ for id_, token in vocabulary.items() if token]
-        self._texts[np.setdiff1d(np.arange(size), held)] = _UNKNOWN
-        self._texts[:size][self._forms > 0] |= np.uint64(_IS_CUT)
+        self._entries[np.setdiff1d(np.arange(size), held)] = _UNKNOWN
+        self._entries[:size][self._forms > 0] |= np.uint64(_IS_CUT)
 
     def _lay_out(self, texts: list[str], *, is_form: Flags) -> None:
         """Make the tables of the words of some texts; forms end in a stand-in."""
@@ -139,8 +139,8 @@ class TokenWords:
         flags[filled] |= _GOES_ON * goes_on + _BEGINS * (~goes_on & (counts[filled] > 0))
         flags[filled] |= _IS_OPEN * (kinds[np.append(firsts[1:], len(kinds)) - 1] == WORD)
         # The flags of each text, and in the upper half the sum of the values of its characters.
-        self._texts = (flags | _SEVERAL * (counts > 1)).astype(np.uint64)
-        self._texts[filled] |= np.add.reduceat(values, firsts, dtype=np.uint64) << _UPPER
+        self._entries = (flags | _SEVERAL * (counts > 1)).astype(np.uint64)
+        self._entries[filled] |= np.add.reduceat(values, firsts, dtype=np.uint64) << _UPPER
         # The words of a text after its first, and the values of all characters before each.
         before = np.cumsum(values, dtype=np.uint32) - values
         number = np.cumsum(begins) - begins
@@ -157,7 +157,8 @@ class TokenWords:
             ids: the ids of all documents.
             offsets: the position of the first id of each document, and the end: (documents + 1,).
         """
-        found = self._texts.take(ids.astype(np.int64), mode="wrap")
+        # As `taken`, but into an array that may be changed; "wrap" leaves out the check of the ids.
+        found = self._entries.take(ids.astype(np.int64), mode="wrap")
         flags = found.astype(np.uint8)
         special = np.flatnonzero(flags >= _UNKNOWN)
         texts = ids[special].astype(np.int64)
@@ -175,7 +176,7 @@ class TokenWords:
             is_open[offsets] = 0
         is_first = (flags & ~is_open[:-1] | flags >> 1) & 1
         at = np.flatnonzero(is_first.view(np.bool_))
-        sums = sums_before(found).view(_TEXT)["sum"]  # flags add up to less than 2^32
+        sums = sums_before(found).view(_ENTRY)["sum"]  # flags add up to less than 2^32
         before = sums[at]
         if (is_several := own & _SEVERAL > 0).any():
             several, texts = special[is_several], texts[is_several]
@@ -214,5 +215,5 @@ class TokenWords:
             unknown |= _are_changed(points)
         kinds = taken(kind_of, points)
         texts[is_cut] = forms = taken(self._forms, own) + kinds
-        entries = taken(self._texts, forms) | _UNKNOWN * unknown.astype(np.uint64)
+        entries = taken(self._entries, forms) | _UNKNOWN * unknown.astype(np.uint64)
         found[at] = entries + (taken(value_of, points) * (kinds != MARK) << _UPPER)
